@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import select
 import socket
 import struct
 import sys
@@ -131,14 +132,11 @@ def recv_to_end(sock):
     return b"".join(parts)
 
 
-def recv_now(sock):
-    """All that the kernel holds for this socket at this moment, without waiting."""
+def recv_now(sock, grace=0.02):
+    """What the kernel holds for this socket; the loop cannot send meanwhile, as we do not return to it."""
     parts = []
-    while True:
-        try:
-            part = sock.recv(1 << 18, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            break
+    while select.select([sock], [], [], grace)[0]:
+        part = sock.recv(1 << 18)
         if not part:
             break
         parts.append(part)
