@@ -26,6 +26,12 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.timeout(BOUND))
 
 
+def pytest_collection_finish():
+    # What pytest and the imported modules hold lives to the end: the many collections below skip it.
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     report = yield

@@ -109,7 +109,7 @@ async def test_a_flood_does_not_starve_the_loop(pair, kind):
             turns += 1
             assert turns < 100_000
     flooded.transport.abort()
-    peer.close()
+    await flooded.seen("lost")
     thread.join(10)
     assert not thread.is_alive()
 
