@@ -1,1 +1,36 @@
-//! x
+//! `pelton._pelton`: the native half of pelton for Python.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`core`] | `LoopCore`, the native base of the loop: what it holds, and scheduling |
+//! | [`turn`] | one turn of the loop |
+//! | [`handle`] | `Handle` and `TimerHandle` |
+//! | [`watch`] | `add_reader` and `add_writer` |
+//! | [`listener`] | listening sockets |
+//! | [`stream`] | `StreamTransport` |
+//! | [`clock`] | `time.monotonic()` |
+//! | [`names`] | every Python name used from here |
+//! | [`ffi`] | the unsafe room: references, calls, native types |
+//!
+//! Native is what runs per callback or per packet. What runs per connection or per loop is
+//! Python, in `python/pelton/`.
+
+#![deny(unsafe_code)]
+
+mod clock;
+mod core;
+mod ffi;
+mod handle;
+mod listener;
+mod names;
+mod stream;
+mod turn;
+mod watch;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _pelton(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    ffi::add_types(module)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))
+}

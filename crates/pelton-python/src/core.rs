@@ -1,0 +1,404 @@
+//! `LoopCore`: the native base of `pelton.Loop`; what it holds, and scheduling.
+//!
+//! The rest of it is split by topic: one turn of the loop in `turn`, descriptors in `watch`,
+//! listening sockets in `listener`, connections in `stream`.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::ffi::CStr;
+use std::os::fd::RawFd;
+use std::rc::Rc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, ThreadId};
+
+use pelton::reactor::{Events, Poller, Reactor, Token, Waker};
+use pelton::time::Timers;
+
+use crate::clock::monotonic;
+use crate::ffi::{Class, Keywords, Obj, Raised, ReadBuffer, Ref, Result, Spec, This};
+use crate::ffi::{TypeCell, Visit};
+use crate::handle::{TimerHandle, callback_of, new_handle, new_timer};
+use crate::listener::Listener;
+use crate::names;
+use crate::watch::Watch;
+use crate::{listener, stream, turn, watch};
+
+/// Cancelled timers are swept out when there are more than this many of them, and they are more
+/// than half of all. CPython: `_MIN_CANCELLED_TIMER_HANDLES_FRACTION`.
+const CANCELLED_TIMERS_KEPT: usize = 100;
+
+/// Whom a readiness event is for.
+pub(crate) enum Source {
+    /// A `StreamTransport`.
+    Stream(Ref),
+    Listener(Rc<Listener>),
+    /// The callbacks of `add_reader()` and `add_writer()`.
+    Watch(Watch),
+}
+
+/// The native base of the loop.
+pub(crate) struct LoopCore {
+    pub(crate) reactor: RefCell<Reactor<Source>>,
+    pub(crate) poller: RefCell<Poller>,
+    pub(crate) events: RefCell<Events>,
+    /// The registration of each watched descriptor.
+    pub(crate) descriptors: RefCell<HashMap<RawFd, Token>>,
+    pub(crate) ready: RefCell<VecDeque<Ref>>,
+    pub(crate) timers: RefCell<Timers<f64, Ref>>,
+    cancelled_timers: Cell<usize>,
+    /// Handles from other threads, moved to `ready` by the loop's own thread.
+    inbox: Mutex<Vec<Ref>>,
+    inbox_filled: AtomicBool,
+    pub(crate) waker: RefCell<Waker>,
+    pub(crate) read_buffer: RefCell<ReadBuffer>,
+    /// Transports that hold back writes until the running callback returns.
+    pub(crate) held: RefCell<Vec<Ref>>,
+    /// Counts the callbacks run, so that a transport can tell "in this same callback".
+    pub(crate) epoch: Cell<u64>,
+    pub(crate) in_callback: Cell<bool>,
+    /// The thread that runs the loop, and its number in Python.
+    thread: Cell<Option<ThreadId>>,
+    thread_number: Cell<i64>,
+    pub(crate) stopping: Cell<bool>,
+    debug: Cell<bool>,
+    closed: Cell<bool>,
+}
+
+static CELL: TypeCell = TypeCell::new();
+
+impl Class for LoopCore {
+    const NAME: &'static CStr = c"pelton._pelton.LoopCore";
+    const DOC: &'static CStr = c"The native base of pelton.Loop.";
+    const BASE_TYPE: bool = true;
+
+    fn cell() -> &'static TypeCell {
+        &CELL
+    }
+
+    fn new() -> Result<Self> {
+        let reactor = Reactor::new().map_err(|error| Raised::os_error(&error))?;
+        Ok(Self {
+            poller: RefCell::new(reactor.poller()),
+            waker: RefCell::new(reactor.waker()),
+            reactor: RefCell::new(reactor),
+            events: RefCell::new(Events::with_capacity(512)),
+            descriptors: RefCell::default(),
+            ready: RefCell::default(),
+            timers: RefCell::new(Timers::new()),
+            cancelled_timers: Cell::new(0),
+            inbox: Mutex::default(),
+            inbox_filled: AtomicBool::new(false),
+            read_buffer: RefCell::new(ReadBuffer::new()),
+            held: RefCell::default(),
+            epoch: Cell::new(1),
+            in_callback: Cell::new(false),
+            thread: Cell::new(None),
+            thread_number: Cell::new(0),
+            stopping: Cell::new(false),
+            debug: Cell::new(false),
+            closed: Cell::new(false),
+        })
+    }
+
+    fn spec(spec: &mut Spec<Self>) {
+        spec.any(c"call_soon", call_soon)
+            .any(c"call_soon_threadsafe", call_soon_threadsafe)
+            .any(c"call_later", call_later)
+            .any(c"call_at", call_at)
+            .none(c"time", |_| Ref::float(monotonic()))
+            .none(c"stop", |this| {
+                this.stopping.set(true);
+                Ok(Ref::none())
+            })
+            .none(c"is_running", |this| Ok(Ref::bool(this.thread.get().is_some())))
+            .none(c"is_closed", |this| Ok(Ref::bool(this.closed.get())))
+            .none(c"get_debug", |this| Ok(Ref::bool(this.debug.get())))
+            .none(c"_run_once", |this| turn::run(this).map(|()| Ref::none()))
+            .none(c"_write_to_self", |this| {
+                this.waker.borrow().wake();
+                Ok(Ref::none())
+            })
+            .one(c"_add_callback", |this, handle| {
+                if !handle.attr(&names::CANCELLED)?.obj().is_true()? {
+                    this.push_ready(handle.to_ref());
+                }
+                Ok(Ref::none())
+            })
+            .none(c"_close_core", close)
+            .get_set(c"_stopping", |this| Ok(Ref::bool(this.stopping.get())), |this, value| {
+                this.stopping.set(value.is_true()?);
+                Ok(())
+            })
+            .get_set(c"_debug", |this| Ok(Ref::bool(this.debug.get())), |this, value| {
+                this.debug.set(value.is_true()?);
+                Ok(())
+            })
+            .get_set(c"_closed", |this| Ok(Ref::bool(this.closed.get())), |this, value| {
+                this.closed.set(value.is_true()?);
+                Ok(())
+            })
+            .get_set(c"_thread_id", thread_id, set_thread_id);
+        watch::describe(spec);
+        listener::describe(spec);
+        stream::describe_loop(spec);
+    }
+
+    fn traverse(&self, visit: &mut Visit<'_>) {
+        for source in self.reactor.borrow().iter() {
+            match source {
+                Source::Stream(transport) => visit.object(transport),
+                Source::Listener(listener) => listener.traverse(visit),
+                Source::Watch(watch) => watch.traverse(visit),
+            }
+        }
+        self.ready.borrow().iter().for_each(|handle| visit.object(handle));
+        self.timers.borrow().iter().for_each(|handle| visit.object(handle));
+        self.held.borrow().iter().for_each(|transport| visit.object(transport));
+    }
+
+    fn clear(&self) {
+        self.forget_all();
+    }
+}
+
+impl LoopCore {
+    pub(crate) fn is_debug(&self) -> bool {
+        self.debug.get()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed.get() {
+            return Err(Raised::runtime_error("Event loop is closed"));
+        }
+        Ok(())
+    }
+
+    /// Takes everything out first and lets go of it after: letting go runs other code.
+    fn forget_all(&self) {
+        let sources = self.reactor.borrow_mut().drain();
+        let ready = std::mem::take(&mut *self.ready.borrow_mut());
+        let timers = self.timers.borrow_mut().drain();
+        let held = std::mem::take(&mut *self.held.borrow_mut());
+        let inbox = std::mem::take(&mut *self.inbox.lock().expect("no panic under this lock"));
+        self.descriptors.borrow_mut().clear();
+        for timer in &timers {
+            if let Some(timer) = This::<TimerHandle>::of(timer.obj()) {
+                timer.unschedule();
+            }
+        }
+        drop((sources, ready, timers, held, inbox));
+    }
+
+    /// Moves what other threads have scheduled to the ready queue.
+    pub(crate) fn drain_inbox(&self) {
+        if self.inbox_filled.load(Ordering::Acquire) {
+            let handles = {
+                let mut inbox = self.inbox.lock().expect("no panic under this lock");
+                self.inbox_filled.store(false, Ordering::Release);
+                std::mem::take(&mut *inbox)
+            };
+            self.ready.borrow_mut().extend(handles);
+        }
+    }
+
+    pub(crate) fn inbox_is_filled(&self) -> bool {
+        self.inbox_filled.load(Ordering::Acquire)
+    }
+
+    /// Adds a handle to the ready queue, behind what other threads scheduled before.
+    pub(crate) fn push_ready(&self, handle: Ref) {
+        self.drain_inbox();
+        self.ready.borrow_mut().push_back(handle);
+    }
+
+    /// One more of the scheduled timers is cancelled: sweeps when they are the larger part.
+    pub(crate) fn timer_cancelled(&self) {
+        let cancelled = self.cancelled_timers.get() + 1;
+        self.cancelled_timers.set(cancelled);
+        let scheduled = self.timers.borrow().len();
+        if cancelled > CANCELLED_TIMERS_KEPT && cancelled * 2 > scheduled {
+            let mut dead = Vec::new();
+            self.timers.borrow_mut().retain_into(&mut dead, |timer| {
+                callback_of(timer.obj()).is_none_or(|callback| !callback.is_cancelled())
+            });
+            self.cancelled_timers.set(0);
+            for timer in &dead {
+                if let Some(timer) = This::<TimerHandle>::of(timer.obj()) {
+                    timer.unschedule();
+                }
+            }
+            // `dead` is dropped here, after the borrow: a finalizer may schedule timers.
+        }
+    }
+
+    /// Moves the timers that are due to the ready queue.
+    pub(crate) fn take_due_timers(&self) {
+        if self.timers.borrow().is_empty() {
+            return;
+        }
+        let now = monotonic();
+        loop {
+            let Some(handle) = self.timers.borrow_mut().pop_due(now) else { return };
+            if let Some(timer) = This::<TimerHandle>::of(handle.obj()) {
+                timer.unschedule();
+                if timer.is_cancelled() {
+                    self.cancelled_timers.set(self.cancelled_timers.get().saturating_sub(1));
+                    continue;
+                }
+            }
+            self.ready.borrow_mut().push_back(handle);
+        }
+    }
+}
+
+impl This<'_, LoopCore> {
+    /// `call_soon` for the native half: no debug checks, and a context that is known.
+    pub(crate) fn schedule(
+        self,
+        callback: Obj<'_>,
+        args: &[Obj<'_>],
+        context: Option<Obj<'_>>,
+    ) -> Result<()> {
+        let handle = new_handle(self, callback, args, context)?;
+        self.push_ready(handle);
+        Ok(())
+    }
+
+    /// The checks that asyncio makes in debug mode; the messages are its own.
+    fn check_in_debug(self, callback: Obj<'_>, method: &str, thread: bool) -> Result<()> {
+        if self.debug.get() {
+            if thread {
+                self.obj().call_method(&names::CHECK_THREAD, &[])?;
+            }
+            let method = Ref::str(method)?;
+            self.obj().call_method(&names::CHECK_CALLBACK, &[callback, method.obj()])?;
+        }
+        Ok(())
+    }
+
+    /// Reports to the loop's exception handler.
+    pub(crate) fn report(self, details: &[(&names::Name, Obj<'_>)]) -> Result<()> {
+        let context = Ref::dict()?;
+        for (key, value) in details {
+            context.obj().set_item(key.obj(), *value)?;
+        }
+        self.obj().call_method(&names::CALL_EXCEPTION_HANDLER, &[context.obj()])?;
+        Ok(())
+    }
+
+    /// Whether the calling thread is the one that runs the loop.
+    fn on_own_thread(self) -> bool {
+        self.thread.get() == Some(thread::current().id())
+    }
+}
+
+fn first<'a>(function: &str, args: &'a [Obj<'a>]) -> Result<(Obj<'a>, &'a [Obj<'a>])> {
+    match args {
+        [first, rest @ ..] => Ok((*first, rest)),
+        [] => Err(Raised::type_error(&format!(
+            "{function}() missing 1 required positional argument: 'callback'"
+        ))),
+    }
+}
+
+fn call_soon(this: This<'_, LoopCore>, args: &[Obj<'_>], keywords: Keywords<'_>) -> Result<Ref> {
+    let [context] = keywords.read("call_soon", [&names::CONTEXT])?;
+    let (callback, args) = first("call_soon", args)?;
+    this.check_open()?;
+    this.check_in_debug(callback, "call_soon", true)?;
+    let handle = new_handle(this, callback, args, context)?;
+    this.push_ready(handle.clone());
+    Ok(handle)
+}
+
+fn call_soon_threadsafe(
+    this: This<'_, LoopCore>,
+    args: &[Obj<'_>],
+    keywords: Keywords<'_>,
+) -> Result<Ref> {
+    let [context] = keywords.read("call_soon_threadsafe", [&names::CONTEXT])?;
+    let (callback, args) = first("call_soon_threadsafe", args)?;
+    this.check_open()?;
+    this.check_in_debug(callback, "call_soon_threadsafe", false)?;
+    let handle = new_handle(this, callback, args, context)?;
+    if this.on_own_thread() {
+        this.push_ready(handle.clone());
+        // A signal handler may run here while the loop is about to sleep.
+        this.waker.borrow().wake();
+    } else {
+        {
+            let mut inbox = this.inbox.lock().expect("no panic under this lock");
+            inbox.push(handle.clone());
+            this.inbox_filled.store(true, Ordering::Release);
+        }
+        this.waker.borrow().wake();
+    }
+    Ok(handle)
+}
+
+fn schedule_timer(
+    this: This<'_, LoopCore>,
+    when: f64,
+    callback: Obj<'_>,
+    args: &[Obj<'_>],
+    context: Option<Obj<'_>>,
+) -> Result<Ref> {
+    this.check_open()?;
+    this.check_in_debug(callback, "call_at", true)?;
+    let timer = new_timer(this, when, callback, args, context)?;
+    this.timers.borrow_mut().insert(when, timer.clone());
+    Ok(timer)
+}
+
+fn call_later(this: This<'_, LoopCore>, args: &[Obj<'_>], keywords: Keywords<'_>) -> Result<Ref> {
+    let [context] = keywords.read("call_later", [&names::CONTEXT])?;
+    let [delay, callback, args @ ..] = args else {
+        return Err(Raised::type_error(
+            "call_later() missing required positional arguments: 'delay' and 'callback'",
+        ));
+    };
+    if delay.is_none() {
+        return Err(Raised::type_error("delay must not be None"));
+    }
+    schedule_timer(this, monotonic() + delay.to_f64()?, *callback, args, context)
+}
+
+fn call_at(this: This<'_, LoopCore>, args: &[Obj<'_>], keywords: Keywords<'_>) -> Result<Ref> {
+    let [context] = keywords.read("call_at", [&names::CONTEXT])?;
+    let [when, callback, args @ ..] = args else {
+        return Err(Raised::type_error(
+            "call_at() missing required positional arguments: 'when' and 'callback'",
+        ));
+    };
+    if when.is_none() {
+        return Err(Raised::type_error("when cannot be None"));
+    }
+    schedule_timer(this, when.to_f64()?, *callback, args, context)
+}
+
+fn thread_id(this: This<'_, LoopCore>) -> Result<Ref> {
+    if this.thread.get().is_some() { Ref::int(this.thread_number.get()) } else { Ok(Ref::none()) }
+}
+
+/// asyncio sets the running thread's number here, and None when the loop ends.
+fn set_thread_id(this: This<'_, LoopCore>, value: Obj<'_>) -> Result<()> {
+    if value.is_none() {
+        this.thread.set(None);
+    } else {
+        this.thread_number.set(value.to_i64()?);
+        this.thread.set(Some(thread::current().id()));
+    }
+    Ok(())
+}
+
+/// Lets go of everything; the loop is closed for good.
+fn close(this: This<'_, LoopCore>) -> Result<Ref> {
+    this.closed.set(true);
+    this.forget_all();
+    Ok(Ref::none())
+}

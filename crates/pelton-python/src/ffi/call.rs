@@ -1,0 +1,126 @@
+//! Calls into Python: with arguments on the stack, inside a context, and detached regions.
+
+use std::io;
+use std::ptr;
+use std::time::Duration;
+
+use pelton::reactor::{Events, Poller};
+use pyo3::ffi;
+
+use super::error::{Raised, Result};
+use super::object::{Interned, Obj, Ref, Slot};
+
+/// The most arguments that a call passes on the stack.
+const MOST_ARGUMENTS: usize = 6;
+
+impl Obj<'_> {
+    /// `self(*args)` by vectorcall; at most six arguments.
+    pub(crate) fn call(self, args: &[Obj<'_>]) -> Result<Ref> {
+        let mut array = [ptr::null_mut(); MOST_ARGUMENTS + 1];
+        for (place, arg) in array[1..].iter_mut().zip(args) {
+            *place = arg.as_ptr();
+        }
+        let count = args.len() | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
+        assert!(args.len() <= MOST_ARGUMENTS, "call() takes at most {MOST_ARGUMENTS} arguments");
+        // SAFETY: the callable and every argument are alive for the call; the first place of the
+        // array is scratch, as the offset flag promises.
+        unsafe {
+            let result =
+                ffi::PyObject_Vectorcall(self.as_ptr(), array.as_ptr().add(1), count, ptr::null_mut());
+            Ref::from_new(result)
+        }
+    }
+
+    /// `self(*args)` with the arguments in a tuple.
+    pub(crate) fn call_tuple(self, args: Obj<'_>) -> Result<Ref> {
+        // SAFETY: the callable and the tuple are alive for the call.
+        unsafe { Ref::from_new(ffi::PyObject_Call(self.as_ptr(), args.as_ptr(), ptr::null_mut())) }
+    }
+
+    /// `self.name(*args)`; at most five arguments.
+    pub(crate) fn call_method(self, name: &Interned, args: &[Obj<'_>]) -> Result<Ref> {
+        let mut array = [ptr::null_mut(); MOST_ARGUMENTS + 1];
+        array[1] = self.as_ptr();
+        for (place, arg) in array[2..].iter_mut().zip(args) {
+            *place = arg.as_ptr();
+        }
+        assert!(args.len() < MOST_ARGUMENTS, "call_method() takes fewer arguments");
+        let count = (args.len() + 1) | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
+        // SAFETY: receiver, name and arguments are alive; the first place is scratch.
+        unsafe {
+            let result = ffi::PyObject_VectorcallMethod(
+                name.obj().as_ptr(),
+                array.as_ptr().add(1),
+                count,
+                ptr::null_mut(),
+            );
+            Ref::from_new(result)
+        }
+    }
+}
+
+/// A callable with up to three arguments, as a handle stores them.
+pub(crate) fn call_slots(callable: Obj<'_>, args: &[Slot; 3], count: usize) -> Result<Ref> {
+    // The references are taken for the call: a callback may cancel its own handle, which
+    // empties the slots.
+    let held = [args[0].get(), args[1].get(), args[2].get()];
+    let mut array = [ptr::null_mut(); 4];
+    for (place, arg) in array[1..].iter_mut().zip(&held) {
+        *place = arg.as_ref().map_or(ptr::null_mut(), Ref::as_ptr);
+    }
+    let count = count | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
+    // SAFETY: the callable and the first `count` arguments are alive for the call.
+    unsafe {
+        let result =
+            ffi::PyObject_Vectorcall(callable.as_ptr(), array.as_ptr().add(1), count, ptr::null_mut());
+        Ref::from_new(result)
+    }
+}
+
+/// A `contextvars.Context`.
+pub(crate) struct Context;
+
+impl Context {
+    /// A copy of the current context (O(1), PEP 567).
+    pub(crate) fn copy_current() -> Result<Ref> {
+        // SAFETY: returns a new reference or null with an error.
+        unsafe { Ref::from_new(ffi::PyContext_CopyCurrent()) }
+    }
+
+    /// Runs `body` inside `context`, and leaves the context before the answer is looked at, so
+    /// that an error handler may enter it again.
+    pub(crate) fn run<T>(context: Obj<'_>, body: impl FnOnce() -> Result<T>) -> Result<T> {
+        // SAFETY: a live object; CPython checks that it is a context that is not entered.
+        if unsafe { ffi::PyContext_Enter(context.as_ptr()) } != 0 {
+            return Err(Raised);
+        }
+        let answer = body();
+        // SAFETY: the context was entered above by this thread.
+        if unsafe { ffi::PyContext_Exit(context.as_ptr()) } != 0 {
+            return Err(Raised);
+        }
+        answer
+    }
+}
+
+/// Waits for events with the interpreter released, so that other threads run Python meanwhile.
+pub(crate) fn wait_detached(
+    poller: &Poller,
+    events: &mut Events,
+    timeout: Option<Duration>,
+) -> io::Result<usize> {
+    /// Takes the interpreter again, whichever way the scope is left.
+    struct Attach(*mut ffi::PyThreadState);
+
+    impl Drop for Attach {
+        fn drop(&mut self) {
+            // SAFETY: the state that this thread saved.
+            unsafe { ffi::PyEval_RestoreThread(self.0) };
+        }
+    }
+
+    // SAFETY: callers are methods of native types, which Python calls attached; the wait below
+    // touches no Python object.
+    let _attach = Attach(unsafe { ffi::PyEval_SaveThread() });
+    poller.wait(events, timeout)
+}

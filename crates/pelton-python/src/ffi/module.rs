@@ -1,0 +1,32 @@
+//! Puts the native types into the module.
+
+use pyo3::prelude::*;
+
+use super::class::Class;
+use super::error::Result;
+use super::object::Imported;
+use crate::core::LoopCore;
+use crate::handle::{Handle, TimerHandle};
+use crate::stream::StreamTransport;
+
+static OBJECT: Imported = Imported::new(c"builtins", c"object");
+static HANDLE: Imported = Imported::new(c"asyncio", c"Handle");
+static TIMER_HANDLE: Imported = Imported::new(c"asyncio", c"TimerHandle");
+static TRANSPORT: Imported = Imported::new(c"asyncio", c"Transport");
+
+/// Makes each type on its base and adds it under its own name.
+pub(crate) fn add_types(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    add::<LoopCore>(module, &OBJECT)?;
+    add::<Handle>(module, &HANDLE)?;
+    add::<TimerHandle>(module, &TIMER_HANDLE)?;
+    add::<StreamTransport>(module, &TRANSPORT)
+}
+
+fn add<T: Class>(module: &Bound<'_, PyModule>, base: &'static Imported) -> PyResult<()> {
+    let make = || -> Result<_> { T::cell().init::<T>(base.get()?) };
+    let class = make().map_err(|_| PyErr::fetch(module.py()))?;
+    // SAFETY: a new reference that the Bound takes over.
+    let class = unsafe { Bound::from_owned_ptr(module.py(), class.into_ptr()) };
+    let name = class.getattr("__name__")?;
+    module.add(name.extract::<String>()?, class)
+}

@@ -1,0 +1,313 @@
+//! `Handle` and `TimerHandle`: a callback with its arguments and context.
+//!
+//! True subtypes of asyncio's classes. Up to three arguments are stored in place; freed handles
+//! are reused. CPython: `asyncio/events.py`.
+
+use std::cell::Cell;
+use std::ffi::CStr;
+
+use crate::core::LoopCore;
+use crate::ffi::{Class, Context, Obj, Ref, Result, Slot, Spec, This, TypeCell, Visit};
+use crate::ffi::{call_slots, make};
+use crate::names::support;
+
+/// What both kinds of handle hold.
+pub(crate) struct Callback {
+    callback: Slot,
+    /// The arguments; or, where `count` says so, a tuple of them in the first place.
+    args: [Slot; 3],
+    count: Cell<u8>,
+    cancelled: Cell<bool>,
+    context: Slot,
+    owner: Slot,
+    /// Where it was made (debug mode).
+    source: Slot,
+    /// How it looked before it was cancelled (debug mode).
+    repr: Slot,
+}
+
+/// The value of `Callback::count` for arguments in a tuple.
+const IN_TUPLE: u8 = u8::MAX;
+
+impl Callback {
+    fn new(owner: Obj<'_>, call: Obj<'_>, args: &[Obj<'_>], context: Ref) -> Result<Self> {
+        let mut places = [Slot::empty(), Slot::empty(), Slot::empty()];
+        let count = if args.len() <= places.len() {
+            for (place, arg) in places.iter_mut().zip(args) {
+                *place = Slot::new(arg.to_ref());
+            }
+            args.len() as u8
+        } else {
+            places[0] = Slot::new(Ref::tuple(args)?);
+            IN_TUPLE
+        };
+        Ok(Self {
+            callback: Slot::new(call.to_ref()),
+            args: places,
+            count: Cell::new(count),
+            cancelled: Cell::new(false),
+            context: Slot::new(context),
+            owner: Slot::new(owner.to_ref()),
+            source: Slot::empty(),
+            repr: Slot::empty(),
+        })
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled.get()
+    }
+
+    /// Calls it in its context; a cancelled one does nothing.
+    pub(crate) fn call(&self) -> Result<()> {
+        let (Some(callback), Some(context)) = (self.callback.get(), self.context.get()) else {
+            return Ok(());
+        };
+        Context::run(context.obj(), || {
+            if self.count.get() == IN_TUPLE {
+                let args = self.args[0].get_or_none();
+                callback.obj().call_tuple(args.obj())
+            } else {
+                call_slots(callback.obj(), &self.args, self.count.get().into())
+            }
+        })
+        .map(drop)
+    }
+
+    pub(crate) fn set_source(&self, source: Ref) {
+        self.source.set(source);
+    }
+
+    fn forget(&self) {
+        self.callback.clear();
+        for arg in &self.args {
+            arg.clear();
+        }
+        self.count.set(0);
+    }
+
+    fn args(&self) -> Result<Ref> {
+        if self.cancelled.get() {
+            return Ok(Ref::none());
+        }
+        if self.count.get() == IN_TUPLE {
+            return Ok(self.args[0].get_or_none());
+        }
+        let held: Vec<Ref> = self.args.iter().filter_map(Slot::get).collect();
+        let args: Vec<Obj<'_>> = held.iter().map(Ref::obj).collect();
+        Ref::tuple(&args)
+    }
+
+    fn traverse(&self, visit: &mut Visit<'_>) {
+        for slot in [&self.callback, &self.context, &self.owner, &self.source, &self.repr] {
+            visit.slot(slot);
+        }
+        for arg in &self.args {
+            visit.slot(arg);
+        }
+    }
+
+    fn clear(&self) {
+        self.forget();
+        self.context.clear();
+        self.owner.clear();
+        self.source.clear();
+    }
+}
+
+/// What the methods of both classes need.
+trait Holder: Class {
+    fn held(&self) -> &Callback;
+
+    /// Runs when a handle is cancelled for the first time.
+    fn on_cancel(_this: This<'_, Self>) {}
+}
+
+fn cancel<T: Holder>(this: This<'_, T>) -> Result<Ref> {
+    let held = this.held();
+    if !held.cancelled.get() {
+        T::on_cancel(this);
+        held.cancelled.set(true);
+        let owner = held.owner.get();
+        if owner.as_ref().and_then(|o| This::<LoopCore>::of(o.obj())).is_some_and(|c| c.is_debug())
+        {
+            held.repr.set(this.obj().repr()?);
+        }
+        held.forget();
+    }
+    Ok(Ref::none())
+}
+
+fn describe<T: Holder>(spec: &mut Spec<T>) {
+    spec.none(c"cancel", cancel::<T>)
+        .none(c"cancelled", |this| Ok(Ref::bool(this.held().cancelled.get())))
+        .none(c"get_context", |this| Ok(this.held().context.get_or_none()))
+        .none(c"_run", |this| {
+            let held = this.held();
+            if let Some(owner) = held.owner.get()
+                && let Some(core) = This::<LoopCore>::of(owner.obj())
+            {
+                core.run_handle(this.obj())?;
+            }
+            Ok(Ref::none())
+        })
+        .get(c"_callback", |this| Ok(this.held().callback.get_or_none()))
+        .get(c"_args", |this| this.held().args())
+        .get(c"_context", |this| Ok(this.held().context.get_or_none()))
+        .get(c"_loop", |this| Ok(this.held().owner.get_or_none()))
+        .get(c"_cancelled", |this| Ok(Ref::bool(this.held().cancelled.get())))
+        .get(c"_source_traceback", |this| Ok(this.held().source.get_or_none()))
+        .get(c"_repr", |this| Ok(this.held().repr.get_or_none()));
+}
+
+/// A callback that is ready to run, or one that waits for a descriptor.
+pub(crate) struct Handle(Callback);
+
+static HANDLE: TypeCell = TypeCell::new();
+
+impl Class for Handle {
+    const NAME: &'static CStr = c"pelton._pelton.Handle";
+    const DOC: &'static CStr = c"A scheduled callback; made by the loop's call_soon().";
+    const FREELIST: usize = 256;
+
+    fn cell() -> &'static TypeCell {
+        &HANDLE
+    }
+
+    fn spec(spec: &mut Spec<Self>) {
+        describe(spec);
+    }
+
+    fn traverse(&self, visit: &mut Visit<'_>) {
+        self.0.traverse(visit);
+    }
+
+    fn clear(&self) {
+        self.0.clear();
+    }
+}
+
+impl Holder for Handle {
+    fn held(&self) -> &Callback {
+        &self.0
+    }
+}
+
+/// A callback with a deadline.
+pub(crate) struct TimerHandle {
+    held: Callback,
+    /// Seconds of the loop's clock.
+    when: f64,
+    scheduled: Cell<bool>,
+}
+
+static TIMER_HANDLE: TypeCell = TypeCell::new();
+
+impl Class for TimerHandle {
+    const NAME: &'static CStr = c"pelton._pelton.TimerHandle";
+    const DOC: &'static CStr = c"A callback with a deadline; made by call_later() and call_at().";
+    const FREELIST: usize = 256;
+
+    fn cell() -> &'static TypeCell {
+        &TIMER_HANDLE
+    }
+
+    fn spec(spec: &mut Spec<Self>) {
+        describe(spec);
+        spec.none(c"when", |this| Ref::float(this.when))
+            .get(c"_when", |this| Ref::float(this.when))
+            .get(c"_scheduled", |this| Ok(Ref::bool(this.scheduled.get())));
+    }
+
+    fn traverse(&self, visit: &mut Visit<'_>) {
+        self.held.traverse(visit);
+    }
+
+    fn clear(&self) {
+        self.held.clear();
+    }
+}
+
+impl Holder for TimerHandle {
+    fn held(&self) -> &Callback {
+        &self.held
+    }
+
+    fn on_cancel(this: This<'_, Self>) {
+        if this.scheduled.get()
+            && let Some(owner) = this.held.owner.get()
+            && let Some(core) = This::<LoopCore>::of(owner.obj())
+        {
+            core.timer_cancelled();
+        }
+    }
+}
+
+impl Handle {
+    /// Cancels it; what an error of `repr()` would say in debug mode is of no use to anyone.
+    pub(crate) fn cancel_quietly(&self) {
+        self.0.cancelled.set(true);
+        self.0.forget();
+    }
+}
+
+impl TimerHandle {
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.held.is_cancelled()
+    }
+
+    /// Says that the loop's timers no longer hold it.
+    pub(crate) fn unschedule(&self) {
+        self.scheduled.set(false);
+    }
+}
+
+/// A new `Handle`. `context` is the current one's copy where the caller gives none.
+pub(crate) fn new_handle(
+    owner: This<'_, LoopCore>,
+    callback: Obj<'_>,
+    args: &[Obj<'_>],
+    context: Option<Obj<'_>>,
+) -> Result<Ref> {
+    let context = context_or_copy(context)?;
+    let handle = make(Handle(Callback::new(owner.obj(), callback, args, context)?))?;
+    note_source(owner, &handle)?;
+    Ok(handle)
+}
+
+/// A new `TimerHandle`, due at `when` seconds of the loop's clock.
+pub(crate) fn new_timer(
+    owner: This<'_, LoopCore>,
+    when: f64,
+    callback: Obj<'_>,
+    args: &[Obj<'_>],
+    context: Option<Obj<'_>>,
+) -> Result<Ref> {
+    let held = Callback::new(owner.obj(), callback, args, context_or_copy(context)?)?;
+    let handle = make(TimerHandle { held, when, scheduled: Cell::new(true) })?;
+    note_source(owner, &handle)?;
+    Ok(handle)
+}
+
+fn context_or_copy(context: Option<Obj<'_>>) -> Result<Ref> {
+    match context {
+        Some(context) if !context.is_none() => Ok(context.to_ref()),
+        _ => Context::copy_current(),
+    }
+}
+
+fn note_source(owner: This<'_, LoopCore>, handle: &Ref) -> Result<()> {
+    if owner.is_debug()
+        && let Some(held) = callback_of(handle.obj())
+    {
+        held.set_source(support::FORMAT_STACK.get()?.call(&[])?);
+    }
+    Ok(())
+}
+
+/// The callback within a handle of either kind.
+pub(crate) fn callback_of<'a>(handle: Obj<'a>) -> Option<&'a Callback> {
+    if HANDLE.is_type_of(handle) {
+        return This::<Handle>::of(handle).map(|handle| &handle.payload().0);
+    }
+    This::<TimerHandle>::of(handle).map(|timer| &timer.payload().held)
+}

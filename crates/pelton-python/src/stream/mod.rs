@@ -1,0 +1,251 @@
+//! `StreamTransport`: a TCP or unix stream connection, an `asyncio.Transport`.
+//!
+//! The engine's [`Stream`] has the write queue, the flow control and the table of states; this
+//! file joins it to a Python protocol. CPython: `_SelectorSocketTransport`.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `open` | makes a transport and starts it |
+//! | `read` | from readiness to `data_received` or `buffer_updated` |
+//! | `write` | `write`, `writelines`, `write_eof`, back-pressure |
+//! | `close` | every way that a connection ends |
+//! | `info` | `get_extra_info` and `repr` |
+
+mod close;
+mod info;
+mod open;
+mod read;
+mod write;
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::ffi::CStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use pelton::reactor::{Interest, Token};
+use pelton::stream::Stream;
+use rustix::net::SocketAddrAny;
+
+use crate::core::LoopCore;
+use crate::ffi::{BytesRef, Class, Obj, Raised, Ref, Result, Slot, Spec, This, TypeCell, Visit};
+use crate::ffi::borrow_fd;
+use crate::names;
+
+pub(crate) use info::address as socket_address;
+pub(crate) use open::{Accepted, describe_loop};
+
+/// What waits in the write queue: `bytes` by reference, anything mutable as a copy.
+pub(crate) enum Chunk {
+    Bytes(BytesRef),
+    Copy(Box<[u8]>),
+}
+
+impl AsRef<[u8]> for Chunk {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::Bytes(bytes) => bytes.as_ref(),
+            Self::Copy(bytes) => bytes,
+        }
+    }
+}
+
+/// Who closes the descriptor.
+pub(crate) enum Descriptor {
+    /// The transport itself.
+    Own(OwnedFd),
+    /// A Python socket object, which the transport holds and closes.
+    Socket { socket: Slot, number: RawFd },
+    Closed { number: RawFd },
+}
+
+impl Descriptor {
+    fn number(&self) -> RawFd {
+        match self {
+            Self::Own(fd) => fd.as_raw_fd(),
+            Self::Socket { number, .. } | Self::Closed { number } => *number,
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        !matches!(self, Self::Closed { .. })
+    }
+
+    /// `None` once it is closed.
+    fn borrow(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Own(fd) => Some(fd.as_fd()),
+            Self::Socket { number, .. } => Some(borrow_fd(*number)),
+            Self::Closed { .. } => None,
+        }
+    }
+}
+
+/// A connection. Every field is a cell: a callback may call back into any method.
+pub(crate) struct StreamTransport {
+    /// The loop.
+    owner: Slot,
+    context: Slot,
+    protocol: Slot,
+    /// `protocol.data_received`, or `protocol.buffer_updated` of a buffered protocol.
+    deliver: Slot,
+    /// `protocol.get_buffer` of a buffered protocol.
+    get_buffer: Slot,
+    /// The `Server` that accepted it.
+    server: Slot,
+    /// The dict behind `get_extra_info`, made when it is asked for.
+    extra: Slot,
+    /// A future that wants to know when the write queue is empty (sendfile).
+    empty_waiter: Slot,
+    descriptor: RefCell<Descriptor>,
+    token: Cell<Option<Token>>,
+    stream: RefCell<Stream<Chunk>>,
+    /// The peer's address, as `accept` gave it or as it was when the connection was made.
+    peer: OnceCell<SocketAddrAny>,
+    /// The local address, kept when the socket is closed.
+    local: OnceCell<SocketAddrAny>,
+    /// The callback in which it last sent: further writes in the same one are gathered.
+    sent_in: Cell<u64>,
+    /// Whether the queue is held back for the end of the callback, not refused by the kernel.
+    holding: Cell<bool>,
+    /// How many writes were dropped since the connection was lost, and one for the loss.
+    lost: Cell<u32>,
+    started: Cell<bool>,
+}
+
+static CELL: TypeCell = TypeCell::new();
+
+impl Class for StreamTransport {
+    const NAME: &'static CStr = c"pelton._pelton.StreamTransport";
+    const DOC: &'static CStr = c"A TCP or unix stream connection.";
+    const DICT_AND_WEAKREF: bool = true;
+
+    fn cell() -> &'static TypeCell {
+        &CELL
+    }
+
+    fn spec(spec: &mut Spec<Self>) {
+        open::describe(spec);
+        read::describe(spec);
+        write::describe(spec);
+        close::describe(spec);
+        info::describe(spec);
+    }
+
+    fn traverse(&self, visit: &mut Visit<'_>) {
+        for slot in self.slots() {
+            visit.slot(slot);
+        }
+        if let Descriptor::Socket { socket, .. } = &*self.descriptor.borrow() {
+            visit.slot(socket);
+        }
+    }
+
+    fn clear(&self) {
+        for slot in self.slots() {
+            slot.clear();
+        }
+    }
+
+    fn finalize(this: This<'_, Self>) {
+        close::finalize(this);
+    }
+}
+
+impl StreamTransport {
+    fn slots(&self) -> [&Slot; 8] {
+        [
+            &self.owner,
+            &self.context,
+            &self.protocol,
+            &self.deliver,
+            &self.get_buffer,
+            &self.server,
+            &self.extra,
+            &self.empty_waiter,
+        ]
+    }
+
+    fn queued(&self) -> usize {
+        self.stream.borrow().queued()
+    }
+
+    fn is_lost(&self) -> bool {
+        self.lost.get() > 0
+    }
+}
+
+impl<'a> This<'a, StreamTransport> {
+    /// Runs `body` with the loop; does nothing once the connection is gone.
+    fn with_loop<T: Default>(
+        self,
+        body: impl FnOnce(This<'_, LoopCore>) -> Result<T>,
+    ) -> Result<T> {
+        let Some(owner) = self.owner.get() else { return Ok(T::default()) };
+        match This::<LoopCore>::of(owner.obj()) {
+            Some(core) => body(core),
+            None => Err(Raised::type_error("the transport's loop is not pelton's")),
+        }
+    }
+
+    /// Tells the poller what the connection waits for now.
+    fn update_interest(self, core: This<'_, LoopCore>) -> Result<()> {
+        let Some(token) = self.token.get() else { return Ok(()) };
+        let mut interest = self.stream.borrow().interest();
+        if !self.started.get() {
+            interest = interest.without(Interest::READ);
+        }
+        core.reactor
+            .borrow_mut()
+            .set_interest(token, interest)
+            .map_err(|error| Raised::os_error(&error))
+    }
+
+    /// Calls a method of the protocol in the transport's context, as one callback of the loop.
+    fn call_protocol(
+        self,
+        core: This<'_, LoopCore>,
+        method: &names::Name,
+        args: &[Obj<'_>],
+    ) -> Result<Ref> {
+        let protocol = self.protocol.get_or_none();
+        self.in_context(core, || protocol.obj().call_method(method, args))
+    }
+
+    /// As `call_protocol`, from a handle that runs in the transport's context already.
+    fn call_protocol_here(
+        self,
+        core: This<'_, LoopCore>,
+        method: &names::Name,
+        args: &[Obj<'_>],
+    ) -> Result<()> {
+        let protocol = self.protocol.get_or_none();
+        core.callback(|| protocol.obj().call_method(method, args)).map(drop)
+    }
+
+    fn in_context<T>(
+        self,
+        core: This<'_, LoopCore>,
+        body: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let Some(context) = self.context.get() else { return core.callback(body) };
+        core.callback(|| crate::ffi::Context::run(context.obj(), body))
+    }
+
+    /// Stores the protocol and looks its methods up once.
+    fn set_protocol(self, protocol: Obj<'_>) -> Result<()> {
+        let buffered = protocol.is_instance(names::BUFFERED_PROTOCOL.get()?)?;
+        let (get_buffer, deliver) = if buffered {
+            let get_buffer = protocol.attr(&names::GET_BUFFER)?;
+            (Some(get_buffer), protocol.attr_or_none(&names::BUFFER_UPDATED)?)
+        } else {
+            (None, protocol.attr_or_none(&names::DATA_RECEIVED)?)
+        };
+        let store = |slot: &Slot, value: Option<Ref>| match value {
+            Some(value) => slot.set(value),
+            None => slot.clear(),
+        };
+        self.protocol.set(protocol.to_ref());
+        store(&self.get_buffer, get_buffer);
+        store(&self.deliver, deliver);
+        Ok(())
+    }
+}

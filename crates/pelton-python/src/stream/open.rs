@@ -1,0 +1,163 @@
+//! How a stream transport comes to be.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
+
+use pelton::reactor::Interest;
+use pelton::stream::Stream;
+use rustix::net::SocketAddrAny;
+
+use super::{Descriptor, StreamTransport};
+use crate::core::{LoopCore, Source};
+use crate::ffi::{Context, Keywords, Obj, Raised, Ref, Result, Slot, Spec, This, borrow_fd, make};
+use crate::names::{self, support};
+use crate::watch::descriptor;
+
+/// A connection from a listening socket.
+pub(crate) struct Accepted {
+    pub(crate) fd: OwnedFd,
+    pub(crate) peer: Option<SocketAddrAny>,
+}
+
+pub(crate) fn describe_loop(spec: &mut Spec<LoopCore>) {
+    spec.any(c"_make_stream", make_stream);
+}
+
+pub(super) fn describe(spec: &mut Spec<StreamTransport>) {
+    spec.one(c"_start", start_scheduled)
+        .one(c"set_protocol", |this, protocol| {
+            this.set_protocol(protocol)?;
+            Ok(Ref::none())
+        })
+        .none(c"get_protocol", |this| Ok(this.protocol.get_or_none()))
+        .get(c"_protocol", |this| Ok(this.protocol.get_or_none()))
+        .get(c"_loop", |this| Ok(this.owner.get_or_none()))
+        .get(c"_server", |this| Ok(this.server.get_or_none()));
+}
+
+/// `_make_stream(sock, protocol, waiter, extra, server)`: a transport over a Python socket,
+/// which it owns from here on; the protocol hears of it in the next turn.
+fn make_stream(this: This<'_, LoopCore>, args: &[Obj<'_>], _: Keywords<'_>) -> Result<Ref> {
+    let [socket, protocol, waiter, extra, server] = args else {
+        return Err(Raised::type_error("_make_stream() takes five arguments"));
+    };
+    this.check_open()?;
+    let number = descriptor(*socket)?;
+    let owner = Descriptor::Socket { socket: Slot::new(socket.to_ref()), number };
+    let transport = new(this, owner, number, *protocol, *server)?;
+    let transport_this = stream(&transport)?;
+    if !extra.is_none() {
+        transport_this.extra.set(extra.to_ref());
+    }
+    if let Ok(Some(peer)) = rustix::net::getpeername(borrow_fd(number)) {
+        transport_this.peer.get_or_init(|| peer);
+    }
+    let start = transport.obj().attr(&names::START)?;
+    let context = transport_this.context.get_or_none();
+    this.schedule(start.obj(), &[*waiter], Some(context.obj()))?;
+    Ok(transport)
+}
+
+impl Accepted {
+    /// A Python socket that owns the descriptor.
+    pub(crate) fn into_socket(self) -> Result<Ref> {
+        let number = Ref::int(self.fd.as_raw_fd().into())?;
+        let socket = support::OPEN_SOCKET.get()?.call(&[number.obj()])?;
+        let _owned_by_socket = self.fd.into_raw_fd();
+        Ok(socket)
+    }
+
+    /// Makes the transport of an accepted connection and tells its protocol at once.
+    pub(crate) fn open(
+        self,
+        core: This<'_, LoopCore>,
+        protocol: Obj<'_>,
+        server: Obj<'_>,
+    ) -> Result<()> {
+        let number = self.fd.as_raw_fd();
+        pelton::net::set_nodelay(self.fd.as_fd());
+        let transport = new(core, Descriptor::Own(self.fd), number, protocol, server)?;
+        let transport = stream(&transport)?;
+        if let Some(peer) = self.peer {
+            transport.peer.get_or_init(|| peer);
+        }
+        let transport_context = transport.context.get_or_none();
+        Context::run(transport_context.obj(), || start(transport, core))
+    }
+}
+
+fn stream(transport: &Ref) -> Result<This<'_, StreamTransport>> {
+    This::of(transport.obj()).ok_or_else(|| Raised::type_error("not a stream transport"))
+}
+
+fn new(
+    core: This<'_, LoopCore>,
+    owner: Descriptor,
+    number: RawFd,
+    protocol: Obj<'_>,
+    server: Obj<'_>,
+) -> Result<Ref> {
+    let transport = make(StreamTransport {
+        owner: Slot::new(core.obj().to_ref()),
+        context: Slot::new(Context::copy_current()?),
+        protocol: Slot::empty(),
+        deliver: Slot::empty(),
+        get_buffer: Slot::empty(),
+        server: Slot::empty(),
+        extra: Slot::empty(),
+        empty_waiter: Slot::empty(),
+        descriptor: RefCell::new(owner),
+        token: Cell::new(None),
+        stream: RefCell::new(Stream::new()),
+        peer: OnceCell::new(),
+        local: OnceCell::new(),
+        sent_in: Cell::new(0),
+        holding: Cell::new(false),
+        lost: Cell::new(0),
+        started: Cell::new(false),
+    })?;
+    let this = stream(&transport)?;
+    this.set_protocol(protocol)?;
+    // In the poller from the start, with no interest: the number is known as a transport's.
+    let source = Source::Stream(transport.clone());
+    let token = {
+        let mut reactor = core.reactor.borrow_mut();
+        reactor.register(borrow_fd(number), Interest::NONE, source)
+    };
+    let token = token.map_err(|error| Raised::os_error(&error))?;
+    this.token.set(Some(token));
+    let stale = core.descriptors.borrow_mut().insert(number, token);
+    if let Some(stale) = stale {
+        // Someone closed this number without taking its callbacks away; they end here.
+        let source = core.reactor.borrow_mut().forget(stale);
+        drop(source);
+    }
+    if !server.is_none() {
+        support::ATTACH.get()?.call(&[server, transport.obj()])?;
+        this.server.set(server.to_ref());
+    }
+    Ok(transport)
+}
+
+/// `_start(waiter)`, run by a handle: starts the connection, then wakes whoever made it.
+fn start_scheduled(this: This<'_, StreamTransport>, waiter: Obj<'_>) -> Result<Ref> {
+    this.with_loop(|core| start(this, core))?;
+    if !waiter.is_none() && !waiter.call_method(&names::DONE, &[])?.obj().is_true()? {
+        waiter.call_method(&names::SET_RESULT, &[Ref::none().obj()])?;
+    }
+    Ok(Ref::none())
+}
+
+/// Tells the protocol that it has a connection, then reads. Runs in the transport's context.
+fn start(this: This<'_, StreamTransport>, core: This<'_, LoopCore>) -> Result<()> {
+    if let Err(raised) = this.call_protocol_here(core, &names::CONNECTION_MADE, &[this.obj()]) {
+        if raised.ends_the_loop() {
+            return Err(raised);
+        }
+        let exception = raised.take();
+        let report = support::CONNECTION_MADE_FAILED.get()?;
+        report.call(&[core.obj(), this.obj(), exception.obj()])?;
+    }
+    this.started.set(true);
+    if this.is_lost() { Ok(()) } else { this.update_interest(core) }
+}

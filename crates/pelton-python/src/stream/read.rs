@@ -1,0 +1,154 @@
+//! The read path: one read per readiness event, into the loop's buffer.
+//!
+//! A read takes at most `READ_BUFFER_SIZE` bytes; what is left makes the level-triggered poller
+//! report the connection again, after the others had their turn.
+
+use pelton::reactor::Readiness;
+use pelton::stream::{Read, Stream};
+
+use super::{Chunk, StreamTransport};
+use crate::core::LoopCore;
+use crate::ffi::{BufferView, Raised, Ref, Result, Spec, This};
+use crate::names;
+
+pub(super) fn describe(spec: &mut Spec<StreamTransport>) {
+    spec.none(c"pause_reading", |this| {
+        if this.stream.borrow_mut().state_mut().pause() {
+            this.with_loop(|core| this.update_interest(core))?;
+        }
+        Ok(Ref::none())
+    })
+    .none(c"resume_reading", |this| {
+        if this.stream.borrow_mut().state_mut().resume() {
+            this.with_loop(|core| this.update_interest(core))?;
+        }
+        Ok(Ref::none())
+    })
+    .none(c"is_reading", |this| {
+        let stream = this.stream.borrow();
+        Ok(Ref::bool(!stream.state().is_closing() && !stream.state().is_paused()))
+    })
+    .get(c"_paused", |this| Ok(Ref::bool(this.stream.borrow().state().is_paused())));
+}
+
+impl This<'_, StreamTransport> {
+    /// What the poller says of this connection.
+    pub(crate) fn on_ready(
+        self,
+        core: This<'_, LoopCore>,
+        readiness: Readiness,
+    ) -> Result<()> {
+        if readiness.readable() && self.stream.borrow().state().wants_read() {
+            if self.get_buffer.is_set() {
+                self.read_into_protocol(core)?;
+            } else {
+                self.read(core)?;
+            }
+        }
+        if readiness.writable() && self.stream.borrow().queued() > 0 {
+            self.drain(core)?;
+        }
+        Ok(())
+    }
+
+    fn read(self, core: This<'_, LoopCore>) -> Result<()> {
+        let (data, lent) = {
+            let mut buffer = core.read_buffer.borrow_mut();
+            let descriptor = self.descriptor.borrow();
+            let Some(fd) = descriptor.borrow() else { return Ok(()) };
+            let answer = Stream::<Chunk>::read(fd, buffer.space()?);
+            drop(descriptor);
+            match answer {
+                Ok(Read::Data(count)) => buffer.deliver(count)?,
+                Ok(Read::WouldBlock) => return Ok(()),
+                Ok(Read::Eof) => {
+                    drop(buffer);
+                    return self.on_eof(core);
+                }
+                Err(error) => {
+                    drop(buffer);
+                    let raised = Raised::os_error(&error);
+                    return self.fatal(core, raised, "Fatal read error on socket transport");
+                }
+            }
+        };
+        let answer = match self.deliver.get() {
+            Some(deliver) => self.in_context(core, || deliver.obj().call(&[data.obj()])),
+            // A protocol without the method: the call raises what asyncio's does.
+            None => self.call_protocol(core, &names::DATA_RECEIVED, &[data.obj()]),
+        };
+        if lent {
+            core.read_buffer.borrow_mut().take_back(data);
+        }
+        match answer {
+            Ok(_) => Ok(()),
+            Err(raised) => {
+                self.fatal(core, raised, "Fatal error: protocol.data_received() call failed.")
+            }
+        }
+    }
+
+    /// Reads straight into the memory of a buffered protocol.
+    fn read_into_protocol(self, core: This<'_, LoopCore>) -> Result<()> {
+        const FAILED: &str = "Fatal error: protocol.get_buffer() call failed.";
+        let Some(get_buffer) = self.get_buffer.get() else { return Ok(()) };
+        let hint = Ref::int(-1)?;
+        let space = match self.in_context(core, || get_buffer.obj().call(&[hint.obj()])) {
+            Ok(space) => space,
+            Err(raised) => return self.fatal(core, raised, FAILED),
+        };
+        if self.is_lost() {
+            return Ok(());
+        }
+        let answer = BufferView::write(space.obj(), |bytes| {
+            if bytes.is_empty() {
+                return None;
+            }
+            let descriptor = self.descriptor.borrow();
+            descriptor.borrow().map(|fd| Stream::<Chunk>::read(fd, bytes))
+        });
+        drop(space);
+        match answer {
+            Ok(Some(Ok(Read::Data(count)))) => {
+                let count = Ref::int(count as i64)?;
+                let updated = match self.deliver.get() {
+                    Some(updated) => self.in_context(core, || updated.obj().call(&[count.obj()])),
+                    None => self.call_protocol(core, &names::BUFFER_UPDATED, &[count.obj()]),
+                };
+                match updated {
+                    Ok(_) => Ok(()),
+                    Err(raised) => self.fatal(
+                        core,
+                        raised,
+                        "Fatal error: protocol.buffer_updated() call failed.",
+                    ),
+                }
+            }
+            Ok(Some(Ok(Read::WouldBlock))) => Ok(()),
+            Ok(Some(Ok(Read::Eof))) => self.on_eof(core),
+            Ok(Some(Err(error))) => {
+                let raised = Raised::os_error(&error);
+                self.fatal(core, raised, "Fatal read error on socket transport")
+            }
+            Ok(None) => {
+                let raised = Raised::runtime_error("get_buffer() returned an empty buffer");
+                self.fatal(core, raised, FAILED)
+            }
+            Err(raised) => self.fatal(core, raised, FAILED),
+        }
+    }
+
+    /// The peer has shut its side: true from the protocol keeps ours open.
+    fn on_eof(self, core: This<'_, LoopCore>) -> Result<()> {
+        self.stream.borrow_mut().state_mut().peer_eof();
+        self.update_interest(core)?;
+        let answer = self.call_protocol(core, &names::EOF_RECEIVED, &[]);
+        match answer.and_then(|keep_open| keep_open.obj().is_true()) {
+            Ok(true) => Ok(()),
+            Ok(false) => self.close(),
+            Err(raised) => {
+                self.fatal(core, raised, "Fatal error: protocol.eof_received() call failed.")
+            }
+        }
+    }
+}

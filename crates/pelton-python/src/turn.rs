@@ -1,0 +1,186 @@
+//! One turn of the loop. The order is that of `docs/architecture.md`:
+//!
+//! 1. poll: at once if anything is ready, else until the nearest deadline; the interpreter is
+//!    released only for a poll that can block
+//! 2. for each readiness event call the connection directly
+//! 3. move due timers to the ready queue, then run the callbacks that are ready at this point
+//! 4. take in what other threads have scheduled
+//!
+//! After each callback, the writes that it made and that were held back go out.
+
+use std::io;
+use std::time::Duration;
+
+use pelton::reactor::{Event, Events};
+
+use crate::clock::monotonic;
+use crate::core::{LoopCore, Source};
+use crate::ffi::{Obj, Raised, Ref, Result, This, wait_detached};
+use crate::handle::callback_of;
+use crate::names::{self, support};
+use crate::stream::StreamTransport;
+use crate::{listener, watch};
+
+/// The longest poll: some kernels refuse more. CPython: `MAXIMUM_SELECT_TIMEOUT`.
+const LONGEST_POLL: f64 = 24.0 * 3600.0;
+
+/// Runs turns until the loop is told to stop.
+pub(crate) fn run(this: This<'_, LoopCore>) -> Result<()> {
+    loop {
+        turn(this)?;
+        if this.stopping.get() {
+            return Ok(());
+        }
+    }
+}
+
+fn turn(this: This<'_, LoopCore>) -> Result<()> {
+    this.drain_inbox();
+    let mut events = this.events.take();
+    let polled = poll(this, &mut events);
+    let dispatched = polled.and_then(|count| {
+        (0..count).try_for_each(|index| dispatch(this, events.get(index)))
+    });
+    this.events.replace(events);
+    dispatched?;
+    this.take_due_timers();
+    this.drain_inbox();
+    let ready = this.ready.borrow().len();
+    for _ in 0..ready {
+        let Some(handle) = this.ready.borrow_mut().pop_front() else { break };
+        this.run_handle(handle.obj())?;
+    }
+    Ok(())
+}
+
+/// Waits for events; answers how many there are.
+fn poll(this: This<'_, LoopCore>, events: &mut Events) -> Result<usize> {
+    if this.reactor.borrow_mut().fork_check().map_err(|error| Raised::os_error(&error))? {
+        this.poller.replace(this.reactor.borrow().poller());
+        this.waker.replace(this.reactor.borrow().waker());
+    }
+    let timeout = timeout(this);
+    let poller = this.poller.borrow().clone();
+    let answer = if timeout == Some(Duration::ZERO) {
+        poller.wait(events, timeout)
+    } else {
+        let waker = this.waker.borrow().clone();
+        let may_sleep = waker.prepare_sleep() && !this.inbox_is_filled();
+        let timeout = if may_sleep { timeout } else { Some(Duration::ZERO) };
+        let answer = wait_detached(&poller, events, timeout);
+        waker.awake();
+        answer
+    };
+    match answer {
+        Ok(count) => Ok(count),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+            Raised::check_signals()?;
+            Ok(0)
+        }
+        Err(error) => Err(Raised::os_error(&error)),
+    }
+}
+
+/// How long the poll may take; `None` for ever.
+fn timeout(this: This<'_, LoopCore>) -> Option<Duration> {
+    if this.stopping.get() || !this.ready.borrow().is_empty() {
+        return Some(Duration::ZERO);
+    }
+    let deadline = this.timers.borrow().next_deadline()?;
+    let seconds = (deadline - monotonic()).clamp(0.0, LONGEST_POLL);
+    Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO))
+}
+
+fn dispatch(this: This<'_, LoopCore>, event: Event) -> Result<()> {
+    enum Target {
+        Stream(Ref),
+        Listener(std::rc::Rc<listener::Listener>),
+        Watch,
+    }
+    // The borrow ends before any Python code runs.
+    let target = match this.reactor.borrow().get(event.token) {
+        None => return Ok(()),
+        Some(Source::Stream(transport)) => Target::Stream(transport.clone()),
+        Some(Source::Listener(listener)) => Target::Listener(listener.clone()),
+        Some(Source::Watch(_)) => Target::Watch,
+    };
+    match target {
+        Target::Stream(transport) => match This::<StreamTransport>::of(transport.obj()) {
+            Some(transport) => transport.on_ready(this, event.readiness),
+            None => Ok(()),
+        },
+        Target::Listener(listener) => listener::on_ready(this, &listener),
+        Target::Watch => watch::on_ready(this, event),
+    }
+}
+
+impl<'a> This<'a, LoopCore> {
+    /// Runs one handle, and reports what it raises as asyncio does.
+    pub(crate) fn run_handle(self, handle: Obj<'a>) -> Result<()> {
+        let Some(callback) = callback_of(handle) else {
+            // One of asyncio's own handles: it reports what its callback raises.
+            return self.callback(|| handle.call_method(&names::RUN, &[])).map(drop);
+        };
+        if callback.is_cancelled() {
+            return Ok(());
+        }
+        if self.is_debug() {
+            return self.run_timed(handle);
+        }
+        let answer = self.callback(|| callback.call());
+        self.callback_failed(handle, answer)
+    }
+
+    /// As `run_handle`, in debug mode: a slow callback is reported by name.
+    fn run_timed(self, handle: Obj<'a>) -> Result<()> {
+        let Some(callback) = callback_of(handle) else { return Ok(()) };
+        let begin = monotonic();
+        support::SLOW_CALLBACK.get()?.call(&[self.obj(), handle])?;
+        let answer = self.callback(|| callback.call());
+        let taken = Ref::float(monotonic() - begin)?;
+        let answer = self.callback_failed(handle, answer);
+        if answer.is_ok() {
+            support::SLOW_CALLBACK.get()?.call(&[self.obj(), handle, taken.obj()])?;
+        }
+        answer
+    }
+
+    fn callback_failed(self, handle: Obj<'_>, answer: Result<()>) -> Result<()> {
+        match answer {
+            Ok(()) => Ok(()),
+            Err(raised) if raised.ends_the_loop() => Err(raised),
+            Err(raised) => {
+                let exception = raised.take();
+                support::CALLBACK_FAILED.get()?.call(&[self.obj(), handle, exception.obj()])?;
+                Ok(())
+            }
+        }
+    }
+
+    /// Runs `body` as one callback: the writes it holds back go out when it has returned.
+    pub(crate) fn callback<T>(self, body: impl FnOnce() -> Result<T>) -> Result<T> {
+        let outer = self.in_callback.replace(true);
+        let answer = body();
+        self.in_callback.set(outer);
+        self.epoch.set(self.epoch.get() + 1);
+        if !self.held.borrow().is_empty() {
+            self.flush_held(answer.is_err())?;
+        }
+        answer
+    }
+
+    /// Sends what transports hold back. `raising` says that an exception is set meanwhile.
+    fn flush_held(self, raising: bool) -> Result<()> {
+        let pending = if raising { Some(Raised.take()) } else { None };
+        let transports = std::mem::take(&mut *self.held.borrow_mut());
+        for transport in &transports {
+            if let Some(transport) = This::<StreamTransport>::of(transport.obj()) {
+                transport.flush_held(self)?;
+            }
+        }
+        match pending {
+            Some(exception) => Err(Raised::from_exception(exception)),
+            None => Ok(()),
+        }
+    }
+}

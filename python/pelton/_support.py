@@ -1,0 +1,171 @@
+"""What the native half asks of Python: once per connection, or when something fails.
+
+Each function is called by name from the crate's `names` table.
+"""
+
+import asyncio
+import socket
+import sys
+import traceback
+import warnings
+from asyncio import base_events, format_helpers, trsock
+from asyncio.log import logger
+from types import FrameType
+from typing import Any
+
+from ._pelton import StreamTransport
+
+# -- handles ------------------------------------------------------------------------------------
+
+
+def stack() -> traceback.StackSummary:
+    """Where the running code is, for a handle made in debug mode."""
+    frame: FrameType | None = sys._getframe(0)
+    # This function's own frame is of no interest.
+    return format_helpers.extract_stack(frame.f_back if frame is not None else None)
+
+
+def callback_failed(loop: Any, handle: Any, exc: BaseException) -> None:
+    """Report as `asyncio.Handle._run` does."""
+    callback = format_helpers._format_callback_source(handle._callback, handle._args or ())
+    context = {"message": f"Exception in callback {callback}", "exception": exc, "handle": handle}
+    if handle._source_traceback:
+        context["source_traceback"] = handle._source_traceback
+    loop.call_exception_handler(context)
+
+
+def slow_callback(loop: Any, handle: Any, seconds: float | None = None) -> None:
+    """Around a callback in debug mode: without `seconds` it begins, with them it has ended."""
+    if seconds is None:
+        loop._current_handle = handle
+        return
+    loop._current_handle = None
+    if seconds >= loop.slow_callback_duration:
+        named = base_events._format_handle(handle)  # type: ignore[attr-defined]
+        logger.warning("Executing %s took %.3f seconds", named, seconds)
+
+
+# -- transports ---------------------------------------------------------------------------------
+
+# Server._attach() and _detach() take the transport since 3.13 (and in no patch release before).
+_SERVER_KNOWS_TRANSPORTS = base_events.Server._attach.__code__.co_argcount == 2  # type: ignore[attr-defined]
+
+
+def attach(server: Any, transport: Any) -> None:
+    """Count an accepted connection."""
+    if _SERVER_KNOWS_TRANSPORTS:
+        server._attach(transport)
+    else:
+        server._attach()
+
+
+def detach(server: Any, transport: Any) -> None:
+    """A connection that `attach` counted is over."""
+    if _SERVER_KNOWS_TRANSPORTS:
+        server._detach(transport)
+    else:
+        server._detach()
+
+
+def connection_made_failed(loop: Any, transport: Any, exc: BaseException) -> None:
+    """`connection_made` raised. asyncio calls it from a handle, so its report names a callback."""
+    loop.call_exception_handler(
+        {
+            "message": f"Exception in callback {transport.get_protocol()!r}.connection_made",
+            "exception": exc,
+            "transport": transport,
+            "protocol": transport.get_protocol(),
+        }
+    )
+
+
+def transport_failed(loop: Any, transport: Any, message: str, exc: BaseException) -> None:
+    """Report as `_SelectorTransport._fatal_error`: network faults at debug level only."""
+    if isinstance(exc, OSError):
+        logger.debug("%r: %s", transport, message, exc_info=exc)
+        return
+    loop.call_exception_handler(
+        {
+            "message": message,
+            "exception": exc,
+            "transport": transport,
+            "protocol": transport.get_protocol(),
+        }
+    )
+
+
+def unclosed(transport: Any) -> None:
+    """A transport is collected that nobody has closed."""
+    warnings.warn(f"unclosed transport {transport!r}", ResourceWarning, source=transport)
+
+
+def warn_lost() -> None:
+    """Someone goes on writing to a connection that is lost."""
+    logger.warning("socket.send() raised exception.")
+
+
+def transport_socket(sock: socket.socket) -> trsock.TransportSocket:
+    """What `get_extra_info('socket')` gives."""
+    return trsock.TransportSocket(sock)
+
+
+def open_socket(fd: int) -> socket.socket:
+    """A socket object that owns `fd` from here on."""
+    return socket.socket(fileno=fd)
+
+
+# asyncio's sendfile() and start_tls() ask a transport for these; both may be set on one.
+StreamTransport._sendfile_compatible = asyncio.constants._SendfileMode.TRY_NATIVE  # type: ignore[attr-defined]
+StreamTransport._start_tls_compatible = True
+StreamTransport.max_size = 256 * 1024
+
+
+# -- listening sockets --------------------------------------------------------------------------
+
+
+def accept_tls(loop: Any, sock: socket.socket, peername: Any, args: tuple[Any, ...]) -> None:
+    """Set up a TLS connection in a task of its own, as asyncio does."""
+    factory, _, sslcontext, server, _, *timeouts = args
+    extra = {"peername": peername}
+    loop.create_task(
+        loop._accept_connection2(factory, sock, extra, sslcontext, server, *timeouts)
+    )
+
+
+def accept_failed(loop: Any, exc: OSError, args: tuple[Any, ...]) -> None:
+    """`accept` failed: out of descriptors or memory means to try again in a while."""
+    sock = args[1]
+    if loop._stream_listens(sock):
+        # One connection could not be taken; the next ones may.
+        loop.call_exception_handler(
+            {
+                "message": "socket.accept() failed",
+                "exception": exc,
+                "socket": trsock.TransportSocket(sock),
+            }
+        )
+        return
+    loop.call_exception_handler(
+        {
+            "message": "socket.accept() out of system resource",
+            "exception": exc,
+            "socket": trsock.TransportSocket(sock),
+        }
+    )
+    loop.call_later(asyncio.constants.ACCEPT_RETRY_DELAY, _resume_accepting, loop, args)
+
+
+def _resume_accepting(loop: Any, args: tuple[Any, ...]) -> None:
+    if args[1].fileno() >= 0:  # not closed meanwhile
+        loop._start_serving(*args)
+
+
+def accept_refused(loop: Any, exc: BaseException) -> None:
+    """The protocol factory raised. asyncio reports that in debug mode only."""
+    if loop.get_debug():
+        loop.call_exception_handler(
+            {
+                "message": "Error on transport creation for incoming connection",
+                "exception": exc,
+            }
+        )

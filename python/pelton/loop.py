@@ -1,0 +1,208 @@
+"""The event loop: native per callback, the running Python's own code per connection and loop.
+
+`LoopCore` (Rust) has scheduling, timers, the poll, descriptors, listening sockets and stream
+transports. Everything else is inherited from `asyncio.SelectorEventLoop`, so it follows the
+running version of Python exactly; see docs/decisions/0001.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import threading
+from asyncio import base_events, constants
+from collections.abc import Callable
+from typing import Any
+
+from . import _support  # noqa: F401  (the native half calls it; it completes StreamTransport)
+from ._pelton import LoopCore, StreamTransport
+from .resolve import Resolver
+
+__all__ = ("Loop", "StreamTransport")
+
+
+class _NoSelector:
+    """Stands where asyncio's loops have a selector: the native half does the polling."""
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        raise RuntimeError(
+            "pelton's loop has no selector: it cannot be patched to nest or to be polled by hand"
+        )
+
+    def get_map(self) -> dict[int, Any]:
+        return {}
+
+    def get_key(self, fileobj: object) -> Any:
+        raise KeyError(fileobj)
+
+    def close(self) -> None:
+        pass
+
+
+class Loop(LoopCore, asyncio.SelectorEventLoop):
+    """An asyncio event loop on pelton's network engine."""
+
+    def __init__(self) -> None:
+        self._resolver = Resolver(self)
+        super().__init__(_NoSelector())  # type: ignore[arg-type]
+
+    # -- running ----------------------------------------------------------------------------
+
+    def run_forever(self) -> None:
+        """Run until `stop()`. A signal that arrives wakes the loop even while it sleeps."""
+        with self._signals_wake_the_loop():
+            super().run_forever()
+
+    @contextlib.contextmanager
+    def _signals_wake_the_loop(self) -> Any:
+        if (
+            self._csock is None
+            or self.is_running()
+            or threading.current_thread() is not threading.main_thread()
+        ):
+            yield
+            return
+        self._forget_parent_pipe()
+        before = signal.set_wakeup_fd(self._csock.fileno(), warn_on_full_buffer=False)
+        mine = self._csock.fileno()
+        try:
+            yield
+        finally:
+            # A handler added meanwhile keeps the pipe; otherwise it is as it was before.
+            if before != mine and not self._signal_handlers:
+                signal.set_wakeup_fd(before)
+            elif before == -1 and not self._signal_handlers:
+                signal.set_wakeup_fd(-1)
+
+    def close(self) -> None:
+        """Close the loop. Transports that are still open are let go of, as by asyncio."""
+        if self.is_running():
+            raise RuntimeError("Cannot close a running event loop")
+        if self.is_closed():
+            return
+        self._resolver.close()
+        super().close()
+        self._close_core()
+
+    # -- the pipe that signals write to ---------------------------------------------------------
+
+    def _make_self_pipe(self) -> None:
+        super()._make_self_pipe()
+        self._pipe_owner = os.getpid()
+
+    def _forget_parent_pipe(self) -> None:
+        """After a fork the pipe would be shared with the parent: make another."""
+        if self._pipe_owner != os.getpid():
+            self._close_self_pipe()
+            self._make_self_pipe()
+
+    # -- descriptors ----------------------------------------------------------------------------
+
+    def _ensure_fd_no_transport(self, fd: Any) -> None:
+        transport = self._stream_of(fd)
+        if transport is not None and not transport.is_closing():
+            raise RuntimeError(f"File descriptor {fd!r} is used by transport {transport!r}")
+        super()._ensure_fd_no_transport(fd)
+
+    # -- streams --------------------------------------------------------------------------------
+
+    def _make_socket_transport(
+        self,
+        sock: socket.socket,
+        protocol: asyncio.BaseProtocol,
+        waiter: asyncio.Future[None] | None = None,
+        *,
+        extra: dict[str, Any] | None = None,
+        server: Any = None,
+    ) -> StreamTransport:
+        self._ensure_fd_no_transport(sock)
+        base_events._set_nodelay(sock)  # type: ignore[attr-defined]
+        return self._make_stream(sock, protocol, waiter, extra, server)
+
+    def _make_ssl_transport(
+        self,
+        rawsock: socket.socket,
+        protocol: asyncio.BaseProtocol,
+        sslcontext: Any,
+        waiter: asyncio.Future[None] | None = None,
+        *,
+        server_side: bool = False,
+        server_hostname: str | None = None,
+        extra: dict[str, Any] | None = None,
+        server: Any = None,
+        ssl_handshake_timeout: float | None = constants.SSL_HANDSHAKE_TIMEOUT,
+        ssl_shutdown_timeout: float | None = constants.SSL_SHUTDOWN_TIMEOUT,
+    ) -> Any:
+        ssl_protocol = asyncio.sslproto.SSLProtocol(  # type: ignore[attr-defined]
+            self,
+            protocol,
+            sslcontext,
+            waiter,
+            server_side,
+            server_hostname,
+            ssl_handshake_timeout=ssl_handshake_timeout,
+            ssl_shutdown_timeout=ssl_shutdown_timeout,
+        )
+        self._make_socket_transport(rawsock, ssl_protocol, extra=extra, server=server)
+        return ssl_protocol._app_transport
+
+    def _start_serving(
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        sock: socket.socket,
+        sslcontext: Any = None,
+        server: Any = None,
+        backlog: int = 100,
+        ssl_handshake_timeout: float | None = constants.SSL_HANDSHAKE_TIMEOUT,
+        ssl_shutdown_timeout: float | None = constants.SSL_SHUTDOWN_TIMEOUT,
+    ) -> None:
+        self._listen(
+            protocol_factory,
+            sock,
+            sslcontext,
+            server,
+            backlog,
+            ssl_handshake_timeout,
+            ssl_shutdown_timeout,
+        )
+
+    def _stream_listens(self, sock: socket.socket) -> bool:
+        return sock.fileno() >= 0 and self._listens(sock)
+
+    # -- sendfile -------------------------------------------------------------------------------
+
+    async def _sendfile_native(self, transp: Any, file: Any, offset: int, count: int | None) -> int:
+        if not isinstance(transp, StreamTransport):
+            return await super()._sendfile_native(transp, file, offset, count)
+        resume = transp.is_reading()
+        transp.pause_reading()
+        await transp._make_empty_waiter()
+        try:
+            # A second descriptor of the same socket, so that the transport's own registration
+            # in the poller stays as it is.
+            with transp._sock.dup() as sock:
+                return await self.sock_sendfile(sock, file, offset, count, fallback=False)
+        finally:
+            transp._reset_empty_waiter()
+            if resume:
+                transp.resume_reading()
+
+    # -- names ----------------------------------------------------------------------------------
+
+    async def getaddrinfo(
+        self,
+        host: Any,
+        port: Any,
+        *,
+        family: int = 0,
+        type: int = 0,
+        proto: int = 0,
+        flags: int = 0,
+    ) -> Any:
+        """As `socket.getaddrinfo`. Literals are answered at once, names by the loop's threads."""
+        return await self._resolver.getaddrinfo(host, port, family, type, proto, flags)
+
+    async def getnameinfo(self, sockaddr: Any, flags: int = 0) -> Any:
+        """As `socket.getnameinfo`, by the loop's threads."""
+        return await self._resolver.getnameinfo(sockaddr, flags)
