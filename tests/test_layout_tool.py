@@ -64,6 +64,22 @@ def test_arrow_upwards(faults, line):
 
 
 @pytest.mark.parametrize(
+    ("line", "sound"),
+    [
+        ("use crate::net::Interest;", True),
+        ("use crate::{sys::{a, b}, net::Interest};", True),
+        ("use crate::net::Token;", False),
+        ("use crate::net;", False),
+        ("use crate::net::{Interest, Token};", False),
+    ],
+)
+def test_one_item_of_a_room_may_be_granted(faults, line, sound):
+    table = TABLE.replace("queues | `sys` |", "queues | `sys`, `net::Interest` |")
+    table = table.replace("names | `sys`, `buf` |", "names | `sys` |")
+    assert (not faults({"crates/pelton/src/buf.rs": f"{line}\n"}, table)) is sound
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "// use crate::net;",
@@ -130,6 +146,7 @@ def test_unsafe_outside_its_rooms(faults):
         ("// SAFETY: of something else.\nlet y = 1;\nunsafe { f() }\n", False),
         ("/// # Safety\n/// `x` is live.\nunsafe fn f(x: *const u8) {}\n", True),
         ("/// Does it.\nunsafe fn f(x: *const u8) {}\n", False),
+        ("// SAFETY: sound.\nunsafe impl T for X {\n    unsafe fn f() {}\n}\n", True),
         ('unsafe extern "C" fn entry() {}\n', True),
         ('unsafe extern "C" { fn f(); }\n', False),
         ('type Call = unsafe extern "C" fn(i32);\n', True),
