@@ -57,7 +57,7 @@ $(STAMPS)/group-%: pyproject.toml | $(STAMPS)/venv
 # The wheel is installed, not the tree: tests see what users get.
 $(STAMPS)/pelton: $(SOURCES) pyproject.toml | $(STAMPS)/group-build
 	@echo "building the release extension (a minute or two the first time)"
-	@$(PIP) install --no-build-isolation --no-deps --force-reinstall .
+	@PATH="$(abspath $(VENV))/bin:$$PATH" $(PIP) install --no-build-isolation --no-deps --force-reinstall .
 	@touch $@
 
 $(LOAD): $(LOAD_SOURCES)
