@@ -24,8 +24,9 @@ LABELS = 150  # between the margin and the bars: the loops' names
 VALUES = 130  # between the bars and the margin: the figures
 BAR = 16
 PITCH = 23
-GROUP_GAP = 42
+GROUP_GAP = 18
 TOP = 92
+TIMES = "\N{MULTIPLICATION SIGN}"
 
 STYLE = """
   text { font: 13px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; fill: #1f2328 }
@@ -84,8 +85,41 @@ def machine_lines(machine: dict[str, Any]) -> list[str]:
 
 
 def tick_step(highest: float) -> float:
-    """Return a round distance between gridlines that leaves at most eight of them."""
-    return next(step for step in (0.25, 0.5, 1, 2, 5, 10, 20, 50, 100) if highest / step <= 8)
+    """Return a round distance between gridlines that leaves at most ten of them."""
+    for magnitude in (0.1, 1.0, 10.0):
+        for digit in (1, 2, 5):
+            if highest <= 10 * digit * magnitude:
+                return digit * magnitude
+    raise common.BenchError(f"a loop that costs {highest:g} times the floor is past drawing")
+
+
+class Scale:
+    """Ratios across the picture, from nothing to a round number above the longest bar."""
+
+    left = MARGIN + LABELS
+    right = WIDTH - MARGIN - VALUES
+
+    def __init__(self, highest: float) -> None:
+        step = tick_step(highest)
+        count = max(math.ceil(highest / step), math.ceil(1 / step))
+        self.ticks = [step * number for number in range(count + 1)]
+
+    def across(self, ratio: float) -> float:
+        return self.left + (self.right - self.left) * min(ratio / self.ticks[-1], 1)
+
+
+def bar(scale: Scale, y: float, row: dict[str, Any]) -> Iterator[str]:
+    """Yield one loop's name, bar and figures."""
+    own = "own" if row["loop"] == "pelton" else ""
+    end = scale.across(row["floor_ratio"])
+    yield text(scale.left - 10, y + 12, row["loop"], own, "end")
+    yield (
+        f'<rect class="bar {own}" x="{scale.left}" y="{y:g}" width="{end - scale.left:.1f}" '
+        f'height="{BAR}" rx="2"/>'
+    )
+    figures = f"{row['floor_ratio']:.2f}{TIMES} · {row['cpu_us']:.1f} µs"
+    # Figures keep clear of the dashed line.
+    yield text(max(end, scale.across(1)) + 8, y + 12, figures, own)
 
 
 def draw(results: dict[str, Any], kind: str) -> str:
@@ -93,36 +127,16 @@ def draw(results: dict[str, Any], kind: str) -> str:
     rows = [row for row in results["rows"] if row["kind"] == kind and row["loop"] != common.FLOOR]
     if not rows:
         raise common.BenchError(f"the results hold no {kind} server")
-    sizes = sorted({row["size"] for row in rows})
-    highest = min(max(row["floor_ratio"] for row in rows), 800)
-    step = tick_step(highest)
-    end = max(math.ceil(highest / step), 1) * step
-    left, right = MARGIN + LABELS, WIDTH - MARGIN - VALUES
-
-    def across(ratio: float) -> float:
-        return left + (right - left) * min(ratio / end, 1)
-
-    def groups() -> Iterator[str]:
-        nonlocal y
-        for size in sizes:
-            yield text(MARGIN, y + 12, byte_size(size), "size")
-            for row in (row for row in rows if row["size"] == size):
-                own = "own" if row["loop"] == "pelton" else ""
-                length = across(row["floor_ratio"]) - left
-                yield text(left - 10, y + 12, row["loop"], own, "end")
-                yield (
-                    f'<rect class="bar {own}" x="{left}" y="{y:g}" width="{length:.1f}" '
-                    f'height="{BAR}" rx="2"/>'
-                )
-                value = f"{row['floor_ratio']:.2f}× · {row['cpu_us']:.1f} µs"
-                yield text(left + length + 8, y + 12, value, own)
-                y += PITCH
-            y += GROUP_GAP - PITCH
-
-    y = float(TOP)
-    bars = list(groups())
-    bottom = y - GROUP_GAP + PITCH + 4
-    ticks = [step * number for number in range(round(end / step) + 1)]
+    scale = Scale(max(row["floor_ratio"] for row in rows))
+    bars = []
+    y = TOP
+    for size in sorted({row["size"] for row in rows}):
+        bars.append(text(MARGIN, y + 12, byte_size(size), "size"))
+        for row in (row for row in rows if row["size"] == size):
+            bars += bar(scale, y, row)
+            y += PITCH
+        y += GROUP_GAP
+    bottom = y - GROUP_GAP
     notes = machine_lines(results["machine"])
     height = bottom + 50 + 16 * len(notes)
     conns, rounds = results["settings"]["conns"], results["settings"]["rounds"]
@@ -131,28 +145,24 @@ def draw(results: dict[str, Any], kind: str) -> str:
         f"TCP, asyncio {kind} server, {conns} connections, medians of {rounds} interleaved "
         "rounds. Shorter is better; the dashed line is the bare server."
     )
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:g}" '
-            f'viewBox="0 0 {WIDTH} {height:g}" role="img">',
-            f"<title>{escape(title)}</title>",
-            f"<desc>{escape(about)}</desc>",
-            f"<style>{STYLE}</style>",
-            f'<rect class="paper" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1:g}" '
-            'rx="8"/>',
-            text(MARGIN, 38, title, "title"),
-            text(MARGIN, 60, about, "note"),
-            *(line(across(tick), TOP - 8, bottom, "grid") for tick in ticks),
-            *bars,
-            line(across(1), TOP - 8, bottom, "floor"),
-            *(text(across(tick), bottom + 17, f"{tick:g}×", "note", "middle") for tick in ticks),
-            *(
-                text(MARGIN, bottom + 48 + 16 * number, note, "note")
-                for number, note in enumerate(notes)
-            ),
-            "</svg>\n",
-        ]
-    )
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
+        f'viewBox="0 0 {WIDTH} {height}" role="img">',
+        f"<title>{escape(title)}</title>",
+        f"<desc>{escape(about)}</desc>",
+        f"<style>{STYLE}</style>",
+        f'<rect class="paper" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8"/>',
+        text(MARGIN, 38, title, "title"),
+        text(MARGIN, 60, about, "note"),
+    ]
+    for tick in scale.ticks:
+        parts.append(line(scale.across(tick), TOP - 8, bottom, "grid"))
+        label = f"{tick:g}{TIMES}"
+        parts.append(text(scale.across(tick), bottom + 17, label, "note", "middle"))
+    parts += [*bars, line(scale.across(1), TOP - 8, bottom, "floor")]
+    for number, note in enumerate(notes):
+        parts.append(text(MARGIN, bottom + 46 + 16 * number, note, "note"))
+    return "\n".join([*parts, "</svg>", ""])
 
 
 def main() -> None:

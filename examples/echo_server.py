@@ -24,7 +24,7 @@ async def serve_client(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
         while data := await reader.read(65536):
             writer.write(data)
             await writer.drain()
-    except ConnectionError as error:
+    except OSError as error:  # reset, timed out: the end of this client, not of the server
         print("lost:", peer, error)
     else:
         print("closed:", peer)
@@ -33,15 +33,19 @@ async def serve_client(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
 
 
 async def main(host: str, port: int) -> None:
-    """Serve until cancelled, which is what Ctrl-C does."""
-    server = await asyncio.start_server(serve_client, host, port)
-    for listener in server.sockets:
-        print("listening on", listener.getsockname())
-    try:
-        await asyncio.Event().wait()
-    finally:
-        # No new clients; run() then cancels the tasks of those that are still connected.
-        server.close()
+    """Serve until cancelled, which is what Ctrl-C does; the group then ends its clients, too."""
+    async with asyncio.TaskGroup() as clients:
+
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            clients.create_task(serve_client(reader, writer))
+
+        server = await asyncio.start_server(accept, host, port)
+        for listener in server.sockets:
+            print("listening on", listener.getsockname())
+        try:
+            await asyncio.Event().wait()
+        finally:
+            server.close()
 
 
 if __name__ == "__main__":
