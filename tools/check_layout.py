@@ -11,7 +11,7 @@ the page cannot differ from what is enforced. Needs nothing but Python.
 | bindings | PyO3 named outside crates/pelton-python |
 | length | a .rs or .py file past 600 lines, outside tests, fuzz and benches |
 | unsafe room | `unsafe` in a crate's src outside the engine's sys and the Python crate's ffi |
-| safety note | an unsafe block or impl without `// SAFETY:` above, an unsafe fn without `# Safety` |
+| safety note | an unsafe block or impl without `// SAFETY:` above, a fn without `# Safety` |
 
 Entry points that C calls (`unsafe extern "C" fn`) need no `# Safety`: the slot they fill has it.
 """

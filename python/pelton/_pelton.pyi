@@ -9,11 +9,15 @@ from ssl import SSLContext
 from typing import Any, ClassVar, TypeVarTuple, final
 
 from _typeshed import FileDescriptorLike, ReadableBuffer
+from typing_extensions import disjoint_base
+
+__all__ = ["Handle", "LoopCore", "StreamTransport", "TimerHandle", "__version__"]
 
 __version__: str
 
 _Ts = TypeVarTuple("_Ts")
 
+@disjoint_base
 class LoopCore:
     """The native base of `pelton.Loop`: scheduling, timers, the poll, descriptors, streams."""
 
@@ -95,7 +99,6 @@ class LoopCore:
     ) -> None:
         """Accept connections of the socket from now on."""
 
-    def _unlisten(self, sock: socket.socket, /) -> None: ...
     def _listens(self, sock: socket.socket, /) -> bool: ...
 
 @final
