@@ -22,7 +22,8 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
-        print(f"port {port} of {host} cannot be had ({error.strerror}); taking a free one")
+        why = os.strerror(error.errno or 0)
+        print(f"port {port} of {host} cannot be had ({why}); taking a free one")
         return socket.create_server((host, 0), family=family, backlog=2048)
 
 
