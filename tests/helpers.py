@@ -29,6 +29,14 @@ def beyond_asyncio(reason):
     return pytest.mark.skipif(ON_ASYNCIO, reason=f"asyncio is known to differ: {reason}")
 
 
+def beyond_asyncio_before(major, minor, reason):
+    """The same where newer versions of asyncio have it right."""
+    return pytest.mark.skipif(
+        ON_ASYNCIO and sys.version_info < (major, minor),
+        reason=f"asyncio before {major}.{minor} is known to differ: {reason}",
+    )
+
+
 def since(major, minor, micro=0):
     """Mark a test of what only newer Pythons promise."""
     return pytest.mark.skipif(

@@ -6,7 +6,7 @@ import threading
 import weakref
 
 import pytest
-from helpers import beyond_asyncio, new_loop
+from helpers import beyond_asyncio, new_loop, open_fds
 
 
 async def answer(value=42):
@@ -144,6 +144,16 @@ def test_a_closed_loop(loop):
     with pytest.raises(RuntimeError, match="Event loop is closed"):
         loop.create_task(coroutine)
     coroutine.close()
+
+
+def test_close_gives_back_every_descriptor(loop):
+    """At close(), not when the object dies: references to a closed loop live long in frames and futures."""
+    before = open_fds()
+    other = new_loop()
+    other.run_until_complete(answer())
+    assert open_fds().keys() > before.keys()
+    other.close()
+    assert open_fds() == before
 
 
 def test_stop_from_another_turn_is_not_remembered_after_the_run(loop):

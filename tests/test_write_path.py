@@ -9,6 +9,7 @@ import pytest
 from helpers import (
     Recorder,
     beyond_asyncio,
+    beyond_asyncio_before,
     pattern,
     recv_exactly,
     recv_now,
@@ -81,8 +82,8 @@ async def test_order_of_all_sorts_of_writes(pair, kind):
     transport.writelines(piece for piece in (b"a", b"b"))
     transport.writelines((b"c",))
     transport.write(b"d")
-    assert recv_exactly(peer, 10) == b"1234578abc"
-    assert recv_exactly(peer, 1) == b"d"
+    await asyncio.sleep(0)
+    assert recv_exactly(peer, 11) == b"1234578abcd"
 
 
 async def test_connection_made_may_write(pair, kind):
@@ -101,8 +102,9 @@ async def test_empty_writes_do_nothing(pair, kind, empty):
     transport, peer = await pair(Recorder(), kind)
     transport.write(empty)
     transport.writelines([])
+    assert transport.get_write_buffer_size() == 0
     transport.write(b"x")
-    assert recv_now(peer) == b"x"
+    assert recv_now(peer) == b"x", "an empty write held the next one up"
     assert transport.get_write_buffer_size() == 0
 
 
@@ -189,6 +191,7 @@ async def test_buffer_size_is_what_the_kernel_did_not_take(pair, kind):
     assert transport.get_write_buffer_size() < queued
 
 
+@beyond_asyncio_before(3, 12, "it copied what it queued")
 async def test_bytes_are_queued_without_a_copy(pair, kind):
     transport, _ = await pair(Recorder(), kind, **SMALL)
     transport.write(bytes(MIB))  # A queue, so that nothing of what follows is sent.
@@ -208,6 +211,7 @@ def resident():
         return int(file.read().split()[1]) * 4096
 
 
+@beyond_asyncio_before(3, 12, "it copied what it queued")
 async def test_a_big_write_does_not_double_the_memory(pair, kind):
     transport, _ = await pair(Recorder(), kind, **SMALL)
     data = b"x" * (48 * MIB)
@@ -338,7 +342,7 @@ async def test_write_eof(pair, kind):
     assert recv_to_end(peer) == b"last words"
     with pytest.raises(RuntimeError, match=r"Cannot call write\(\) after write_eof\(\)"):
         transport.write(b"more")
-    with pytest.raises(RuntimeError, match=r"Cannot call writelines\(\) after write_eof\(\)"):
+    with pytest.raises(RuntimeError, match=r"Cannot call write(lines)?\(\) after write_eof\(\)"):
         transport.writelines([b"more"])
     peer.send(b"answer")
     assert await protocol.got(6) == b"answer"
