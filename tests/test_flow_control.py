@@ -121,16 +121,20 @@ async def test_resume_writing_may_write_again(loop, pair, kind):
 
         def resume_writing(self):
             super().resume_writing()
-            if self.left:
+            while self.left and self.events[-1] != "pause":
                 self.left -= 1
                 self.transport.write(bytes(200_000))
 
     protocol = Producer()
     transport, peer = await pair(protocol, kind, **SMALL)
-    transport.write(bytes(200_000))
-    await loop.run_in_executor(None, recv_exactly, peer, 6 * 200_000)
-    await protocol.until(lambda: protocol.events.count("resume") == 6)
-    assert protocol.events == ["made", *["pause", "resume"] * 6]
+    transport.write(bytes(MIB))
+    size = MIB + 5 * 200_000
+    assert await loop.run_in_executor(None, recv_exactly, peer, size) == bytes(size)
+    await protocol.until(lambda: protocol.events[-1] == "resume")
+    crossings = protocol.events.count("pause")
+    assert crossings >= 1
+    assert protocol.events == ["made", *["pause", "resume"] * crossings]
+    assert protocol.left == 0
 
 
 async def test_pause_writing_may_write(loop, pair, kind):
