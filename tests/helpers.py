@@ -39,9 +39,7 @@ def beyond_asyncio_before(major, minor, reason):
 
 def since(major, minor, micro=0):
     """Mark a test of what only newer Pythons promise."""
-    return pytest.mark.skipif(
-        sys.version_info < (major, minor, micro), reason=f"new in Python {major}.{minor}.{micro}"
-    )
+    return pytest.mark.skipif(sys.version_info < (major, minor, micro), reason=f"new in Python {major}.{minor}.{micro}")
 
 
 def open_fds():

@@ -83,7 +83,11 @@ async def test_nothing_is_written_outside_of_the_buffer(pair, kind):
 
 @pytest.mark.parametrize(
     "make",
-    [lambda: bytearray(4096), lambda: memoryview(bytearray(4096)), lambda: array.array("B", bytes(4096))],
+    [
+        lambda: bytearray(4096),
+        lambda: memoryview(bytearray(4096)),
+        lambda: array.array("B", bytes(4096)),
+    ],
     ids=["bytearray", "memoryview", "array"],
 )
 async def test_any_writable_buffer_will_do(pair, kind, make):

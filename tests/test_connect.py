@@ -7,7 +7,16 @@ import os
 import socket
 
 import pytest
-from helpers import Recorder, beyond_asyncio_before, free_port, listener, open_fds, settle, since, within
+from helpers import (
+    Recorder,
+    beyond_asyncio_before,
+    free_port,
+    listener,
+    open_fds,
+    settle,
+    since,
+    within,
+)
 
 V4, V6, STREAM = socket.AF_INET, socket.AF_INET6, socket.SOCK_STREAM
 
@@ -47,7 +56,12 @@ async def finish(transport, protocol):
 
 
 async def test_signature_is_asyncios(loop):
-    for name in ("create_connection", "create_server", "create_unix_connection", "create_unix_server"):
+    for name in (
+        "create_connection",
+        "create_server",
+        "create_unix_connection",
+        "create_unix_server",
+    ):
         expected = inspect.signature(getattr(asyncio.SelectorEventLoop, name))
         found = inspect.signature(getattr(type(loop), name))
         assert list(found.parameters) == list(expected.parameters)
@@ -60,7 +74,11 @@ async def test_refused(loop):
 
 async def test_the_next_address_is_tried(loop, monkeypatch):
     with listener() as server:
-        answers(monkeypatch, loop, [(V4, bad_address()), (V4, bad_address()), (V4, server.getsockname())])
+        answers(
+            monkeypatch,
+            loop,
+            [(V4, bad_address()), (V4, bad_address()), (V4, server.getsockname())],
+        )
         transport, protocol = await loop.create_connection(Recorder, "name", 1)
         assert transport.get_extra_info("peername") == server.getsockname()
         await finish(transport, protocol)
@@ -131,9 +149,7 @@ async def test_interleave(loop, monkeypatch, interleave, order):
 
 async def test_local_address(loop):
     with listener() as server:
-        transport, protocol = await loop.create_connection(
-            Recorder, *server.getsockname(), local_addr=("127.0.0.2", 0)
-        )
+        transport, protocol = await loop.create_connection(Recorder, *server.getsockname(), local_addr=("127.0.0.2", 0))
         assert transport.get_extra_info("sockname")[0] == "127.0.0.2"
         await finish(transport, protocol)
         with pytest.raises(OSError, match="error while attempting to bind on address"):
@@ -264,9 +280,7 @@ async def test_refused_connects_leave_no_descriptors(loop):
 
 async def test_many_connects_at_once(loop):
     with listener() as server:
-        made = await asyncio.gather(
-            *(loop.create_connection(Recorder, *server.getsockname()) for _ in range(50))
-        )
+        made = await asyncio.gather(*(loop.create_connection(Recorder, *server.getsockname()) for _ in range(50)))
         assert len({transport.get_extra_info("sockname") for transport, _ in made}) == 50
         for transport, protocol in made:
             await finish(transport, protocol)

@@ -12,7 +12,6 @@ import pytest
 from helpers import Recorder, new_loop, socket_pair
 
 
-
 @pytest.fixture
 def debug_loop(loop):
     loop.set_debug(True)
@@ -214,10 +213,10 @@ def test_a_closed_loop_does_not_warn():
 def test_an_unclosed_transport_warns(loop, kind):
     ours, peer = socket_pair(kind)
 
-    async def connect():
-        await loop.create_connection(Recorder, sock=ours)
+    async def connect(sock):
+        await loop.create_connection(Recorder, sock=sock)
 
-    loop.run_until_complete(connect())
+    loop.run_until_complete(connect(ours))
     loop.call_soon(loop.stop)
     loop.run_forever()
     del ours

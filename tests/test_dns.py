@@ -163,7 +163,11 @@ async def test_errors_have_the_platforms_codes(loop):
     assert caught.value.errno == socket.EAI_NONAME
 
 
-@pytest.mark.parametrize("host", [5, object(), "a" * 300, "with\0nul", "\ud800"], ids=["int", "object", "long", "nul", "lone"])
+@pytest.mark.parametrize(
+    "host",
+    [5, object(), "a" * 300, "with\0nul", "\ud800"],
+    ids=["int", "object", "long", "nul", "lone"],
+)
 async def test_hosts_that_are_none(loop, host):
     expected = outcome_of(socket.getaddrinfo, host, 80)
     assert await outcome_of_awaiting(loop.getaddrinfo(host, 80)) == expected

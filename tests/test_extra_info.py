@@ -82,7 +82,15 @@ async def test_unknown_keys(pair, kind):
     transport, _ = await pair(Recorder(), kind)
     assert transport.get_extra_info("nonsense") is None
     assert transport.get_extra_info("nonsense", 5) == 5
-    for name in ("ssl_object", "sslcontext", "peercert", "cipher", "compression", "pipe", "subprocess"):
+    for name in (
+        "ssl_object",
+        "sslcontext",
+        "peercert",
+        "cipher",
+        "compression",
+        "pipe",
+        "subprocess",
+    ):
         assert transport.get_extra_info(name) is None
         assert transport.get_extra_info(name, "default") == "default"
 

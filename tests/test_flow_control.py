@@ -226,7 +226,10 @@ async def test_the_queue_is_released_when_the_peer_goes(pair):
         transport.write(data)
     assert sys.getrefcount(data) == before + 8
     held = []
-    protocol.connection_lost = lambda exc: (held.append(sys.getrefcount(data)), Recorder.connection_lost(protocol, exc))
+    protocol.connection_lost = lambda exc: (
+        held.append(sys.getrefcount(data)),
+        Recorder.connection_lost(protocol, exc),
+    )
     reset(peer)
     await protocol.seen("lost")
     assert held == [before], "the queue must be empty before connection_lost() is called"

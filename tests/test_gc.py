@@ -212,11 +212,11 @@ def test_closing_a_loop_with_open_transports_frees_them(kind):
     ours, peer = socket_pair(kind)
     loop = new_loop()
 
-    async def connect():
-        transport, _ = await loop.create_connection(Recorder, sock=ours)
+    async def connect(sock):
+        transport, _ = await loop.create_connection(Recorder, sock=sock)
         return transport
 
-    transport = loop.run_until_complete(connect())
+    transport = loop.run_until_complete(connect(ours))
     loop.close()
     transport.close()
     transport.abort()

@@ -31,7 +31,7 @@ def test_names():
             assert getattr(pelton, name) is not None
     assert expected <= set(dir(pelton))
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
-        pelton.nonsense  # noqa: B018
+        pelton.nonsense
 
 
 def test_version():

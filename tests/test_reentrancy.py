@@ -267,7 +267,10 @@ async def test_methods_may_be_replaced_on_the_protocol(pair, kind):
     peer.send(b"patched")
     await protocol.seen("patched")
     protocol.eof_received = lambda: seen.append("eof")
-    protocol.connection_lost = lambda exc: (seen.append(exc), Recorder.connection_lost(protocol, exc))
+    protocol.connection_lost = lambda exc: (
+        seen.append(exc),
+        Recorder.connection_lost(protocol, exc),
+    )
     peer.close()
     await protocol.seen("lost")
     assert seen == [b"patched", "eof", None]

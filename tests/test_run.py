@@ -85,7 +85,11 @@ def test_is_running_and_the_running_loop(loop):
     assert not loop.is_running()
 
     async def look():
-        return loop.is_running(), asyncio.get_running_loop() is loop, asyncio.get_event_loop() is loop
+        return (
+            loop.is_running(),
+            asyncio.get_running_loop() is loop,
+            asyncio.get_event_loop() is loop,
+        )
 
     assert loop.run_until_complete(look()) == (True, True, True)
     assert not loop.is_running()

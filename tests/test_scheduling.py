@@ -91,7 +91,12 @@ def test_handles_are_asyncio_handles(loop):
         loop.call_at(loop.time() + 1000, callback),
     ]
     assert all(isinstance(handle, asyncio.Handle) for handle in handles)
-    assert [isinstance(handle, asyncio.TimerHandle) for handle in handles] == [False, False, True, True]
+    assert [isinstance(handle, asyncio.TimerHandle) for handle in handles] == [
+        False,
+        False,
+        True,
+        True,
+    ]
     for handle in handles:
         assert not handle.cancelled()
         assert weakref.ref(handle)() is handle
@@ -399,6 +404,7 @@ def test_none_is_no_time(loop, call):
     with pytest.raises(TypeError):
         getattr(loop, call)(None, print)
 
+
 def test_a_word_is_no_delay(loop):
     with pytest.raises(TypeError):
         loop.call_later("soon", print)
@@ -415,7 +421,11 @@ def test_integers_and_floats_like_numbers_are_times(loop):
 
 
 def test_endless_delays_do_not_overflow_the_poll(loop):
-    handles = [loop.call_later(1e9, print), loop.call_later(math.inf, print), loop.call_at(1e300, print)]
+    handles = [
+        loop.call_later(1e9, print),
+        loop.call_later(math.inf, print),
+        loop.call_at(1e300, print),
+    ]
     seen = []
     loop.call_later(0.002, seen.append, 1)
     loop.call_later(0.004, loop.stop)

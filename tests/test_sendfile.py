@@ -41,7 +41,12 @@ async def test_a_whole_file(loop, pair, kind, file):
 
 @pytest.mark.parametrize(
     ("offset", "count", "expected"),
-    [(0, 1000, DATA[:1000]), (5000, None, DATA[5000:]), (5000, 1234, DATA[5000:6234]), (SIZE - 10, 100, DATA[-10:])],
+    [
+        (0, 1000, DATA[:1000]),
+        (5000, None, DATA[5000:]),
+        (5000, 1234, DATA[5000:6234]),
+        (SIZE - 10, 100, DATA[-10:]),
+    ],
 )
 async def test_a_part_of_a_file(loop, pair, kind, file, offset, count, expected):
     transport, peer = await pair(Recorder(), kind)

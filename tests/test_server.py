@@ -2,7 +2,6 @@
 
 import asyncio
 import contextvars
-import gc
 import os
 import socket
 import subprocess
@@ -10,7 +9,16 @@ import sys
 import weakref
 
 import pytest
-from helpers import Recorder, beyond_asyncio, free_port, listener, recv_to_end, settle, since, within
+from helpers import (
+    Recorder,
+    beyond_asyncio,
+    free_port,
+    listener,
+    recv_to_end,
+    settle,
+    since,
+    within,
+)
 
 # wait_closed() returned at once before 3.12.1.
 WAITS_FOR_CLIENTS = since(3, 12, 1)

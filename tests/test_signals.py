@@ -13,7 +13,14 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def signals_restored():
-    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD, signal.SIGHUP]
+    numbers = [
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+        signal.SIGCHLD,
+        signal.SIGHUP,
+    ]
     before = {number: signal.getsignal(number) for number in numbers}
     yield
     for number, handler in before.items():

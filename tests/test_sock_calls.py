@@ -4,7 +4,17 @@ import asyncio
 import socket
 
 import pytest
-from helpers import Recorder, free_port, listener, pattern, recv_exactly, reset, settle, socket_pair, within
+from helpers import (
+    Recorder,
+    free_port,
+    listener,
+    pattern,
+    recv_exactly,
+    reset,
+    settle,
+    socket_pair,
+    within,
+)
 
 
 @pytest.fixture(params=["tcp", "unix"])
