@@ -1,4 +1,4 @@
-//! Buffers. An idle connection holds none.
+//! Bytes between the program and the kernel.
 
 mod write_queue;
 

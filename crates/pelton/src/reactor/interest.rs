@@ -1,17 +1,28 @@
-//! What a descriptor is watched for, and what it is ready for.
+//! What to watch a descriptor for, and what it is ready for.
 
-use crate::sys::epoll::EventFlags;
+use rustix::event::epoll::EventFlags;
 
 /// What to watch a descriptor for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+///
+/// # Examples
+///
+/// ```
+/// use pelton::reactor::Interest;
+///
+/// let both = Interest::READ.with(Interest::WRITE);
+/// assert_eq!(both, Interest::BOTH);
+/// assert_eq!(both.without(Interest::READ), Interest::WRITE);
+/// assert!(both.contains(Interest::READ) && !Interest::NONE.contains(Interest::READ));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Interest(u8);
 
 impl Interest {
-    /// Nothing: the descriptor is known, but not with the kernel.
+    /// Nothing: the kernel does not watch the descriptor at all.
     pub const NONE: Self = Self(0);
-    /// Bytes, connections, or the end of them.
+    /// Something to read, or the end of the stream.
     pub const READ: Self = Self(1);
-    /// Room to send.
+    /// Space to write.
     pub const WRITE: Self = Self(2);
     /// Both.
     pub const BOTH: Self = Self(3);
@@ -22,19 +33,24 @@ impl Interest {
         Self(self.0 | other.0)
     }
 
-    /// This, but not `other`.
+    /// This without `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
     /// Whether all of `other` is in this.
-    #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    pub(super) fn flags(self) -> EventFlags {
+    /// Whether this is [`NONE`](Self::NONE).
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Level-triggered.
+    pub(crate) fn flags(self) -> EventFlags {
         let mut flags = EventFlags::empty();
         flags.set(EventFlags::IN, self.contains(Self::READ));
         flags.set(EventFlags::OUT, self.contains(Self::WRITE));
@@ -42,25 +58,36 @@ impl Interest {
     }
 }
 
-/// What a descriptor is ready for. An error or a hang-up counts as both, so that whoever waits
-/// for either direction finds out from its next call. CPython: `selectors.EpollSelector`.
+/// What a descriptor is ready for.
+///
+/// An error or a hang-up makes it ready for both directions, whichever were asked for: the read or
+/// the write that follows tells what it is. This is the rule of Python's
+/// `selectors.EpollSelector`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readiness(EventFlags);
 
 impl Readiness {
-    pub(super) const fn new(flags: EventFlags) -> Self {
+    pub(crate) const fn new(flags: EventFlags) -> Self {
         Self(flags)
     }
 
-    /// A read tells something.
-    #[must_use]
+    /// Whether a read will not block.
     pub fn readable(self) -> bool {
         !self.0.difference(EventFlags::OUT).is_empty()
     }
 
-    /// A write tells something.
-    #[must_use]
+    /// Whether a write will not block.
     pub fn writable(self) -> bool {
         !self.0.difference(EventFlags::IN).is_empty()
+    }
+
+    /// Whether both sides of the connection have ended.
+    pub fn hangup(self) -> bool {
+        self.0.contains(EventFlags::HUP)
+    }
+
+    /// Whether the descriptor has an error to tell.
+    pub fn error(self) -> bool {
+        self.0.contains(EventFlags::ERR)
     }
 }

@@ -1,293 +1,313 @@
-//! Registration, readiness, and wake-up from other threads.
+//! Which descriptors are ready.
 //!
-//! A [`Reactor`] keeps a value of the caller's, the source, for each registered descriptor, under
-//! a [`Token`]. Polling is apart ([`Poller`]), so that no borrow of the reactor and no lock is
-//! held while the thread sleeps. Events of descriptors that were deregistered meanwhile, or whose
-//! number was given out again, are told by the token's generation: [`Reactor::get`] knows no
-//! source for them.
+//! A [`Reactor`] knows the registrations; a [`Poller`] waits; [`Events`] holds what it found. They
+//! are apart so that the caller can wait without a borrow of the reactor, and with whatever lock it
+//! has released. A [`Waker`] ends the wait from another thread.
 
+mod handshake;
 mod interest;
+mod poller;
+mod registry;
 mod wake;
 
+use std::fmt;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Duration;
+
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
 
 pub use interest::{Interest, Readiness};
+pub use poller::{Event, Events, Poller};
+pub use registry::Token;
 pub use wake::Waker;
 
-use crate::sys::epoll::{Epoll, EventFlags, Report};
+use crate::sys::epoll::{Epoll, Watched};
 use crate::sys::fork;
+use registry::Registry;
 
-/// Names one registration, never used again for another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Token(u64);
-
-impl Token {
-    /// The token of the waker's own events.
-    pub const WAKE: Self = Self(u64::MAX);
-
-    fn new(slot: usize, generation: u32) -> Self {
-        Self((u64::from(generation) << 32) | slot as u64)
-    }
-
-    fn slot(self) -> usize {
-        (self.0 & u64::from(u32::MAX)) as usize
-    }
-
-    fn generation(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
-}
-
-/// One readiness event.
-#[derive(Clone, Copy, Debug)]
-pub struct Event {
-    /// Whose it is; perhaps of a registration that is gone.
-    pub token: Token,
-    /// What it is ready for.
-    pub readiness: Readiness,
-}
-
-/// Space for the events of one poll, to be reused.
-#[derive(Default)]
-pub struct Events(Vec<Report>);
-
-impl Events {
-    /// Space for at most `capacity` events a poll.
-    #[must_use]
-    pub fn with_capacity(capacity: usize) -> Self {
-        Self(Vec::with_capacity(capacity))
-    }
-
-    /// The event at `index`, below what the poll answered.
-    ///
-    /// # Panics
-    /// If there are fewer.
-    #[must_use]
-    pub fn get(&self, index: usize) -> Event {
-        let report = self.0[index];
-        Event { token: Token(report.data.u64()), readiness: Readiness::new(report.flags) }
-    }
-
-    /// The events of the last poll.
-    pub fn iter(&self) -> impl Iterator<Item = Event> + '_ {
-        (0..self.0.len()).map(|index| self.get(index))
-    }
-}
-
-impl std::fmt::Debug for Events {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.iter()).finish()
-    }
-}
-
-/// Waits for a reactor's events; stays valid without it.
-#[derive(Clone, Debug)]
-pub struct Poller(Arc<Epoll>);
-
-impl Poller {
-    /// Waits until something is ready or `timeout` is over (`None`: for ever), and answers how
-    /// many events there are. Registrations may change meanwhile.
-    ///
-    /// # Errors
-    /// [`io::ErrorKind::Interrupted`] where a signal came; else what epoll_wait(2) reports.
-    pub fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<usize> {
-        self.0.wait(&mut events.0, timeout)
-    }
-}
-
-/// The registered descriptors and their sources.
-#[derive(Debug)]
+/// The registrations of descriptors, each with a source `S`: whatever the caller wants to find
+/// again when the descriptor is ready.
+///
+/// Level-triggered. Descriptors are not owned: their owner deregisters before it closes one. An
+/// owner that does not cannot harm a later registration of the same number, and gets no events of
+/// it.
+///
+/// A child of a fork shares the kernel's side of a reactor with its parent; the methods notice and
+/// never change what is the parent's. See [`fork_check`](Self::fork_check).
 pub struct Reactor<S> {
     epoll: Arc<Epoll>,
     waker: Waker,
-    entries: Vec<Entry<S>>,
-    free: Vec<u32>,
-    /// The process that made the epoll set, as [`fork::generation`] tells it.
-    process: u32,
-}
-
-#[derive(Debug)]
-struct Entry<S> {
-    fd: RawFd,
-    generation: u32,
-    interest: Interest,
-    source: Option<S>,
+    registry: Registry<S>,
+    /// The process that made `epoll`.
+    born: u32,
+    /// Whether `epoll` and `waker` are new since the caller last asked.
+    renewed: bool,
 }
 
 impl<S> Reactor<S> {
-    /// A reactor without registrations: two descriptors.
+    /// A reactor with nothing registered.
     ///
     /// # Errors
-    /// What epoll_create(2) or eventfd(2) reports.
+    ///
+    /// `EMFILE`, `ENFILE`, `ENOMEM`: it needs two descriptors.
     pub fn new() -> io::Result<Self> {
-        let process = fork::generation();
-        let (epoll, waker) = open()?;
-        Ok(Self { epoll, waker, entries: Vec::new(), free: Vec::new(), process })
+        fork::prepare()?;
+        let born = fork::generation();
+        let (epoll, waker) = kernel_side(false)?;
+        Ok(Self {
+            epoll,
+            waker,
+            registry: Registry::new(),
+            born,
+            renewed: false,
+        })
     }
 
-    /// What waits for this reactor's events.
-    #[must_use]
+    /// A handle to wait with.
     pub fn poller(&self) -> Poller {
-        Poller(Arc::clone(&self.epoll))
+        Poller::new(self.epoll.clone())
     }
 
-    /// What wakes its poll from other threads.
-    #[must_use]
+    /// A handle to end a wait with.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }
 
-    /// Watches a descriptor, which stays its owner's: deregister it before it is closed.
+    /// Registers a descriptor. With [`Interest::NONE`] the kernel is not told before
+    /// [`set_interest`](Self::set_interest).
+    ///
+    /// A descriptor that is registered already is registered anew, and the earlier token gets no
+    /// more events; it still must be deregistered.
     ///
     /// # Errors
-    /// What epoll_ctl(2) reports: `EPERM` for a file that is always ready, `EBADF`, `ENOSPC`.
+    ///
+    /// `EPERM` for a file that cannot be watched (a regular file), `EBADF`, `ENOMEM`, `ENOSPC`.
+    /// `source` is dropped then.
     pub fn register(
         &mut self,
         fd: BorrowedFd<'_>,
         interest: Interest,
         source: S,
     ) -> io::Result<Token> {
-        let slot = self.free.pop().map_or(self.entries.len(), |slot| slot as usize);
-        if slot == self.entries.len() {
-            self.entries.push(Entry { fd: -1, generation: 0, interest: Interest::NONE, source: None });
+        self.leave_parent()?;
+        let token = self.registry.insert(Watched::new(fd), source);
+        match self.set_interest(token, interest) {
+            Ok(()) => Ok(token),
+            Err(error) => {
+                self.registry.remove(token);
+                Err(error)
+            }
         }
-        let entry = &mut self.entries[slot];
-        entry.generation = entry.generation.wrapping_add(1);
-        entry.fd = fd.as_raw_fd();
-        entry.interest = Interest::NONE;
-        entry.source = Some(source);
-        let token = Token::new(slot, entry.generation);
-        if let Err(error) = self.set_interest(token, interest) {
-            self.forget(token);
-            return Err(error);
-        }
-        Ok(token)
     }
 
-    /// Changes what a descriptor is watched for; a system call only where it differs.
+    /// Changes what a descriptor is watched for. No system call if that is what the kernel watches
+    /// for already. A token that names nothing changes nothing.
     ///
     /// # Errors
-    /// As [`register`](Self::register). An unknown token changes nothing.
+    ///
+    /// As [`register`](Self::register); `EBADF` also for a registration whose descriptor was closed
+    /// and its number registered again.
     pub fn set_interest(&mut self, token: Token, interest: Interest) -> io::Result<()> {
-        let shared_with_parent = self.process != fork::generation();
-        let Some(entry) = self.entry_mut(token) else { return Ok(()) };
-        let (fd, before) = (entry.fd, entry.interest);
+        self.leave_parent()?;
+        let owns_number = self.registry.owns_number(token);
+        let Some(registration) = self.registry.get_mut(token) else {
+            return Ok(());
+        };
+        let before = registration.interest;
         if before == interest {
             return Ok(());
         }
-        entry.interest = interest;
-        if shared_with_parent {
-            // The next `fork_check` registers it with a set of this process's own.
-            return Ok(());
+        let (fd, data, flags) = (registration.fd, token.raw(), interest.flags());
+        if !owns_number {
+            // The kernel forgot the file when it was closed; the number is another's now.
+            registration.interest = Interest::NONE;
+            return if interest.is_none() {
+                Ok(())
+            } else {
+                Err(Errno::BADF.into())
+            };
         }
-        let changed = if interest == Interest::NONE {
-            // It may be closed already, and then the kernel has forgotten it.
-            let _forgotten = self.epoll.delete(fd);
-            Ok(())
-        } else if before == Interest::NONE {
-            self.epoll.add(fd, token.0, interest.flags())
+        let answer = if interest.is_none() {
+            match self.epoll.delete(fd) {
+                // Closed by its owner, and so forgotten by the kernel.
+                Err(Errno::NOENT | Errno::BADF) => Ok(()),
+                answer => answer,
+            }
+        } else if before.is_none() {
+            add(&self.epoll, fd, data, flags)
         } else {
-            self.epoll.modify(fd, token.0, interest.flags())
+            match self.epoll.modify(fd, data, flags) {
+                // Closed, and the number given out again.
+                Err(Errno::NOENT) => add(&self.epoll, fd, data, flags),
+                answer => answer,
+            }
         };
-        if changed.is_err()
-            && let Some(entry) = self.entry_mut(token)
-        {
-            entry.interest = before;
-        }
-        changed
+        answer?;
+        registration.interest = interest;
+        Ok(())
     }
 
-    /// Ends a registration and gives its source back.
+    /// Ends a registration and gives its source back; `None` if the token names nothing. Events of
+    /// it that were found but not looked at yet name nothing from here on.
     pub fn deregister(&mut self, token: Token) -> Option<S> {
-        // Taking the interest away cannot fail.
-        let _never = self.set_interest(token, Interest::NONE);
-        self.forget(token)
+        let owns_number = self.registry.owns_number(token);
+        let registration = self.registry.remove(token)?;
+        if owns_number && !registration.interest.is_none() && self.born == fork::generation() {
+            // It fails if the owner closed the descriptor first, and then there is nothing to do.
+            let _forgotten = self.epoll.delete(registration.fd);
+        }
+        Some(registration.source)
     }
 
-    /// Ends a registration whose descriptor is closed and whose number is in use again: the
-    /// kernel is not told, since it would take that for the new file.
+    /// As [`deregister`](Self::deregister) without a word to the kernel: for a descriptor that its
+    /// owner has closed, and whose number may be another file's by now.
     pub fn forget(&mut self, token: Token) -> Option<S> {
-        let entry = self.entry_mut(token)?;
-        entry.interest = Interest::NONE;
-        let source = entry.source.take();
-        self.free.push(token.slot() as u32);
-        source
+        self.registry
+            .remove(token)
+            .map(|registration| registration.source)
     }
 
-    /// The source of a registration; `None` for one that is gone.
-    #[must_use]
+    /// The source of a registration.
+    #[inline]
     pub fn get(&self, token: Token) -> Option<&S> {
-        self.entry(token)?.source.as_ref()
+        self.registry
+            .get(token)
+            .map(|registration| &registration.source)
     }
 
-    /// The source of a registration, to change.
+    /// The source of a registration, to change it.
+    #[inline]
     pub fn get_mut(&mut self, token: Token) -> Option<&mut S> {
-        self.entry_mut(token)?.source.as_mut()
+        self.registry
+            .get_mut(token)
+            .map(|registration| &mut registration.source)
     }
 
     /// What a descriptor is watched for.
-    #[must_use]
     pub fn interest(&self, token: Token) -> Option<Interest> {
-        self.entry(token).map(|entry| entry.interest)
+        self.registry
+            .get(token)
+            .map(|registration| registration.interest)
     }
 
-    /// Every source, in no order.
+    /// Whom an event is for; `None` for the waker, and for a registration that is gone.
+    #[inline]
+    pub fn resolve(&self, event: &Event) -> Option<(Token, &S, Readiness)> {
+        self.get(event.token)
+            .map(|source| (event.token, source, event.readiness))
+    }
+
+    /// How many registrations there are.
+    pub const fn len(&self) -> usize {
+        self.registry.len()
+    }
+
+    /// Whether there is no registration.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The sources, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &S> {
-        self.entries.iter().filter_map(|entry| entry.source.as_ref())
+        self.registry
+            .iter()
+            .map(|registration| &registration.source)
     }
 
-    /// Ends every registration and gives the sources back.
+    /// Ends all registrations and gives their sources back, in no particular order.
     pub fn drain(&mut self) -> Vec<S> {
-        let tokens: Vec<Token> = self.tokens().collect();
-        tokens.into_iter().filter_map(|token| self.deregister(token)).collect()
+        let tokens: Vec<_> = self.registry.tokens().collect();
+        tokens
+            .into_iter()
+            .filter_map(|token| self.deregister(token))
+            .collect()
     }
 
-    /// In a forked child: makes an epoll set and a waker of this process's own, and leaves the
-    /// parent's alone. Answers whether it did; pollers and wakers must then be asked for anew.
+    /// To be called before each wait: in a child of a fork it makes the kernel's side anew, with
+    /// all registrations whose descriptors are still open, and answers true once; then
+    /// [`poller`](Self::poller) and [`waker`](Self::waker) must be asked for again, for the
+    /// handles that the caller has are the parent's. Otherwise it costs one load.
+    ///
+    /// The new waker begins notified, so that no wake-up to the old one is lost.
     ///
     /// # Errors
-    /// As [`new`](Self::new). A descriptor that cannot be watched any more is left out.
+    ///
+    /// As [`new`](Self::new) and [`register`](Self::register); the call can be made again.
+    #[inline]
     pub fn fork_check(&mut self) -> io::Result<bool> {
-        let process = fork::generation();
-        if self.process == process {
-            return Ok(false);
+        self.leave_parent()?;
+        Ok(std::mem::take(&mut self.renewed))
+    }
+
+    #[inline]
+    fn leave_parent(&mut self) -> io::Result<()> {
+        if self.born == fork::generation() {
+            Ok(())
+        } else {
+            self.renew()
         }
-        (self.epoll, self.waker) = open()?;
-        self.process = process;
-        for token in self.tokens().collect::<Vec<_>>() {
-            if let Some(entry) = self.entry_mut(token) {
-                let interest = std::mem::replace(&mut entry.interest, Interest::NONE);
-                let _closed_in_child = self.set_interest(token, interest);
+    }
+
+    #[cold]
+    fn renew(&mut self) -> io::Result<()> {
+        let born = fork::generation();
+        let (epoll, waker) = kernel_side(true)?;
+        let tokens: Vec<_> = self.registry.tokens().collect();
+        for token in tokens {
+            let owns_number = self.registry.owns_number(token);
+            let Some(registration) = self.registry.get_mut(token) else {
+                continue;
+            };
+            if registration.interest.is_none() {
+                continue;
+            }
+            let flags = registration.interest.flags();
+            let answer = if owns_number {
+                epoll.add(registration.fd, token.raw(), flags)
+            } else {
+                Err(Errno::BADF)
+            };
+            match answer {
+                Ok(()) => {}
+                Err(error @ (Errno::NOMEM | Errno::NOSPC)) => return Err(error.into()),
+                // The child closed it, and perhaps its number is now that of the new epoll or
+                // eventfd, or of a file that cannot be watched.
+                Err(_) => registration.interest = Interest::NONE,
             }
         }
-        Ok(true)
-    }
-
-    fn tokens(&self) -> impl Iterator<Item = Token> + '_ {
-        let entries = self.entries.iter().enumerate();
-        entries
-            .filter(|(_, entry)| entry.source.is_some())
-            .map(|(slot, entry)| Token::new(slot, entry.generation))
-    }
-
-    fn entry(&self, token: Token) -> Option<&Entry<S>> {
-        let entry = self.entries.get(token.slot())?;
-        (entry.generation == token.generation() && entry.source.is_some()).then_some(entry)
-    }
-
-    fn entry_mut(&mut self, token: Token) -> Option<&mut Entry<S>> {
-        let entry = self.entries.get_mut(token.slot())?;
-        (entry.generation == token.generation() && entry.source.is_some()).then_some(entry)
+        self.epoll = epoll;
+        self.waker = waker;
+        self.born = born;
+        self.renewed = true;
+        Ok(())
     }
 }
 
-fn open() -> io::Result<(Arc<Epoll>, Waker)> {
-    let (epoll, waker) = (Epoll::new()?, Waker::new()?);
-    epoll.add(waker.descriptor(), Token::WAKE.0, EventFlags::IN)?;
+impl<S> fmt::Debug for Reactor<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reactor")
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// An epoll that watches a new waker.
+fn kernel_side(notified: bool) -> io::Result<(Arc<Epoll>, Waker)> {
+    let epoll = Epoll::new()?;
+    let waker = Waker::new(notified)?;
+    let flags = EventFlags::IN | EventFlags::ET;
+    epoll.add(Watched::new(waker.as_fd()), Token::WAKE.raw(), flags)?;
     Ok((Arc::new(epoll), waker))
+}
+
+fn add(epoll: &Epoll, fd: Watched, data: u64, flags: EventFlags) -> Result<(), Errno> {
+    match epoll.add(fd, data, flags) {
+        // Registered before under a token that was forgotten: the entry is taken over.
+        Err(Errno::EXIST) => epoll.modify(fd, data, flags),
+        answer => answer,
+    }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -1,153 +1,126 @@
-//! Waking a sleeping poll from another thread: no system call while it is awake, and no wake-up
-//! lost.
+//! Waking a poller from another thread, or from a signal handler.
 //!
-//! One atomic says how the poller stands. The producer first makes its work visible (puts it in
-//! the inbox), then swaps in `NOTIFIED`; the poller first swaps in `SLEEPING`, then looks into
-//! the inbox once more. Both swaps are on the same atomic, so one is first:
+//! One atomic says what the poller does. A system call is made only for a poller that sleeps or is
+//! about to, and only by the first who wakes it.
 //!
-//! - the producer's: the poller's `prepare_sleep` finds `NOTIFIED` and does not sleep
-//! - the poller's: the producer finds `SLEEPING` and signals the descriptor in the poll
+//! | state | the poller | `wake` does |
+//! |---|---|---|
+//! | `AWAKE` | runs; it will look for work before it sleeps | leaves word: `NOTIFIED` |
+//! | `SLEEPING` | waits in the kernel, or is about to | `NOTIFIED`, and rings the eventfd |
+//! | `NOTIFIED` | will not sleep, or is being woken | nothing |
 //!
-//! The swaps are acquire and release, so whoever is second sees what the first did before.
+//! Why no wake-up is lost: all three operations read and write the same atomic in one step, so
+//! they have one order. If `wake` comes before `prepare_sleep` in it, `prepare_sleep` sees
+//! `NOTIFIED` and answers false. If it comes between `prepare_sleep` and `awake`, it sees
+//! `SLEEPING` and rings; the eventfd stays ready until the kernel has reported it, so it does not
+//! matter whether the wait has begun. If it comes after `awake`, it is before the next
+//! `prepare_sleep`. Acquire and release are enough for the work itself: `wake` releases what was
+//! written before it, and the `awake` (or the failed `prepare_sleep`) that follows it in the order
+//! acquires it, also through the `wake` of another thread in between, because a
+//! read-modify-write continues the release sequence. That is why `wake` must not skip the swap when
+//! it sees `NOTIFIED`: then nothing would publish its caller's work.
+//!
+//! The eventfd is registered edge-triggered and never drained: the kernel reports each ring once,
+//! and a wake-up costs one write and no read. A ring that comes late, after the poller woke up for
+//! another reason, makes the next wait return early once.
 
+use std::fmt;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
-use sync::{Arc, AtomicU8, Ordering, Signal};
+use super::handshake::Handshake;
+use crate::sys::eventfd::EventFd;
+use crate::sys::fork;
 
-#[cfg(not(loom))]
-mod sync {
-    pub(super) use std::sync::Arc;
-    pub(super) use std::sync::atomic::{AtomicU8, Ordering};
-
-    pub(super) use crate::sys::eventfd::EventFd as Signal;
+/// Ends the wait of a poller, from any thread.
+///
+/// The thread that polls calls [`prepare_sleep`](Self::prepare_sleep), then waits, then calls
+/// [`awake`](Self::awake), then looks for work; other threads add work, then call
+/// [`wake`](Self::wake).
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use pelton::reactor::{Events, Reactor};
+///
+/// let reactor: Reactor<()> = Reactor::new()?;
+/// let (poller, waker) = (reactor.poller(), reactor.waker());
+/// let mut events = Events::default();
+///
+/// let other = waker.clone();
+/// let thread = std::thread::spawn(move || other.wake());
+///
+/// // For ever, if the wake-up could get lost.
+/// let timeout = if waker.prepare_sleep() { None } else { Some(Duration::ZERO) };
+/// poller.wait(&mut events, timeout)?;
+/// waker.awake();
+/// # thread.join().unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Waker {
+    shared: Arc<Shared>,
 }
 
-#[cfg(loom)]
-mod sync {
-    pub(super) use loom::sync::Arc;
-    pub(super) use loom::sync::atomic::{AtomicU8, Ordering};
-
-    /// Stands for the eventfd in the model: a flag that stays up until it is drained.
-    #[derive(Debug)]
-    pub(super) struct Signal(loom::sync::atomic::AtomicBool);
-
-    impl Signal {
-        pub(super) fn new() -> std::io::Result<Self> {
-            Ok(Self(loom::sync::atomic::AtomicBool::new(false)))
-        }
-
-        pub(super) fn number(&self) -> std::os::fd::RawFd {
-            0
-        }
-
-        pub(super) fn signal(&self) {
-            self.0.store(true, Ordering::SeqCst);
-        }
-
-        pub(super) fn is_up(&self) -> bool {
-            self.0.load(Ordering::SeqCst)
-        }
-
-        pub(super) fn drain(&self) {
-            self.0.store(false, Ordering::SeqCst);
-        }
-    }
-}
-
-const AWAKE: u8 = 0;
-const SLEEPING: u8 = 1;
-const NOTIFIED: u8 = 2;
-
-/// Wakes one reactor; clones share it.
-#[derive(Clone, Debug)]
-pub struct Waker(Arc<Shared>);
-
-#[derive(Debug)]
 struct Shared {
-    state: AtomicU8,
-    signal: Signal,
+    handshake: Handshake,
+    eventfd: EventFd,
+    /// The process that made it: a forked child must not ring the parent's bell.
+    born: u32,
 }
 
 impl Waker {
-    pub(super) fn new() -> io::Result<Self> {
-        let shared = Shared { state: AtomicU8::new(AWAKE), signal: Signal::new()? };
-        Ok(Self(Arc::new(shared)))
+    /// `notified` says that the first [`prepare_sleep`](Self::prepare_sleep) is to answer false.
+    pub(crate) fn new(notified: bool) -> io::Result<Self> {
+        let handshake = Handshake::new();
+        if notified {
+            handshake.notify();
+        }
+        let eventfd = EventFd::new()?;
+        Ok(Self {
+            shared: Arc::new(Shared {
+                handshake,
+                eventfd,
+                born: fork::generation(),
+            }),
+        })
     }
 
-    pub(super) fn descriptor(&self) -> std::os::fd::RawFd {
-        self.0.signal.number()
-    }
-
-    /// Makes the present or the next sleep of the poller end at once. Call it after the work is
-    /// where the poller will find it. A system call is made only where the poller sleeps.
+    /// Ends the poller's wait, or keeps it from sleeping next. Async-signal-safe.
     pub fn wake(&self) {
-        if self.0.state.swap(NOTIFIED, Ordering::AcqRel) == SLEEPING {
-            self.0.signal.signal();
+        if self.shared.handshake.notify() && self.shared.born == fork::generation() {
+            self.shared.eventfd.ring();
         }
     }
 
-    /// The poller is about to sleep: false if a wake-up has come since it last did. After true
-    /// the poller must look for work once more, then poll, then call [`awake`](Self::awake).
-    #[must_use]
+    /// Says that the poller is about to wait; false if it was woken since it last called
+    /// [`awake`](Self::awake), and then it must not wait but only look (a timeout of zero), and
+    /// call [`awake`](Self::awake) as after a wait.
     pub fn prepare_sleep(&self) -> bool {
-        let swap = self.0.state.compare_exchange(
-            AWAKE,
-            SLEEPING,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        if swap.is_err() {
-            // Swapped, so that the work of whoever set it is seen after this.
-            self.0.state.swap(AWAKE, Ordering::AcqRel);
-        }
-        swap.is_ok()
+        self.shared.handshake.prepare_sleep()
     }
 
-    /// The poll has returned.
+    /// Says that the poller's wait is over. Work that was added before a [`wake`](Self::wake) up
+    /// to here is visible after it.
     pub fn awake(&self) {
-        if self.0.state.swap(AWAKE, Ordering::AcqRel) == NOTIFIED {
-            self.0.signal.drain();
-        }
+        self.shared.handshake.awake();
+    }
+}
+
+impl AsFd for Waker {
+    /// The descriptor that becomes ready; it is not to be read.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.eventfd.as_fd()
+    }
+}
+
+impl fmt::Debug for Waker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waker").finish_non_exhaustive()
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests;
-
-#[cfg(all(test, loom))]
-mod model {
-    use loom::sync::Arc;
-    use loom::sync::atomic::{AtomicBool, Ordering};
-    use loom::thread;
-
-    use super::Waker;
-
-    /// Two producers and a poller that would sleep for ever if a wake-up were lost.
-    #[test]
-    fn no_wake_up_is_lost() {
-        loom::model(|| {
-            let waker = Waker::new().expect("a model's waker");
-            let work = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
-            let producers: Vec<_> = (0..2)
-                .map(|index| {
-                    let (waker, work) = (waker.clone(), Arc::clone(&work));
-                    thread::spawn(move || {
-                        work[index].store(true, Ordering::Release);
-                        waker.wake();
-                    })
-                })
-                .collect();
-            let done = || work.iter().all(|flag| flag.load(Ordering::Acquire));
-            while !done() {
-                if waker.prepare_sleep() && !done() {
-                    // The poll: it ends only when the signal is up.
-                    while !waker.0.signal.is_up() {
-                        thread::yield_now();
-                    }
-                }
-                waker.awake();
-            }
-            producers.into_iter().for_each(|producer| producer.join().expect("no panic"));
-        });
-    }
-}

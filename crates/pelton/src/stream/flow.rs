@@ -1,90 +1,99 @@
-//! Flow control: when a writer must pause, and when it may go on.
+//! When a program that writes faster than its peer reads is told to pause.
 
+use std::error::Error;
 use std::fmt;
 
-/// The default high mark: 64 KiB.
-pub const HIGH: usize = 64 * 1024;
-
-/// Two marks on the length of a write queue, in bytes.
+/// The limits of a write queue, in bytes, and whether its writer was told to pause.
 ///
-/// A writer is told to pause once when the queue grows above the high mark, and to go on once
-/// when it has shrunk to the low mark.
-#[derive(Debug)]
+/// The writer pauses when more than `high` bytes wait and resumes when at most `low` are left:
+/// the distance between the two keeps it from doing both at every write. The rule of the limits
+/// is that of asyncio (`asyncio/transports.py`, `_set_write_buffer_limits`).
+///
+/// # Examples
+///
+/// ```
+/// use pelton::stream::FlowControl;
+///
+/// let mut flow = FlowControl::new();
+/// assert_eq!(flow.limits(), (16 * 1024, 64 * 1024));
+/// assert!(!flow.on_grow(64 * 1024));
+/// assert!(flow.on_grow(64 * 1024 + 1), "pause now");
+/// assert!(!flow.on_grow(1 << 20), "and not again");
+/// assert!(!flow.on_shrink(16 * 1024 + 1));
+/// assert!(flow.on_shrink(16 * 1024), "resume now");
+/// ```
+#[derive(Clone, Debug)]
 pub struct FlowControl {
     high: usize,
     low: usize,
     paused: bool,
 }
 
-/// The low mark was above the high one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LimitsError {
-    /// The high mark asked for, in bytes.
-    pub high: usize,
-    /// The low mark asked for, in bytes.
-    pub low: usize,
-}
-
-impl fmt::Display for LimitsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "high ({}) must be >= low ({}) must be >= 0", self.high, self.low)
-    }
-}
-
-impl std::error::Error for LimitsError {}
-
 impl FlowControl {
-    /// High mark 64 KiB, low mark 16 KiB.
-    #[must_use]
+    /// The usual limits: pause above 64 KiB, resume at 16 KiB.
     pub const fn new() -> Self {
-        Self { high: HIGH, low: HIGH / 4, paused: false }
+        Self {
+            high: DEFAULT_HIGH,
+            low: DEFAULT_HIGH / 4,
+            paused: false,
+        }
     }
 
-    /// The low and the high mark.
-    #[must_use]
-    pub const fn limits(&self) -> (usize, usize) {
-        (self.low, self.high)
-    }
-
-    /// Whether the writer is told to pause.
-    #[must_use]
-    pub const fn is_paused(&self) -> bool {
-        self.paused
-    }
-
-    /// Sets the marks. Without a high mark it is four times the low one, or the default; without
-    /// a low mark it is a quarter of the high one.
+    /// Sets the limits. `high` is four times `low` if it is left out, `low` a quarter of `high`;
+    /// without either they are the usual ones.
+    ///
+    /// The writer is not told here: a caller that has bytes waiting asks
+    /// [`on_grow`](Self::on_grow) after.
     ///
     /// # Errors
-    /// If the low mark is above the high one; the marks stay as they were.
-    pub fn set_limits(
+    ///
+    /// If `high` is below `low`; the limits stay as they were.
+    pub const fn set_limits(
         &mut self,
         high: Option<usize>,
         low: Option<usize>,
     ) -> Result<(), LimitsError> {
-        let high = high.unwrap_or_else(|| low.map_or(HIGH, |low| low.saturating_mul(4)));
-        let low = low.unwrap_or(high / 4);
-        if low > high {
+        let high = match (high, low) {
+            (Some(high), _) => high,
+            (None, Some(low)) => low.saturating_mul(4),
+            (None, None) => DEFAULT_HIGH,
+        };
+        let low = match low {
+            Some(low) => low,
+            None => high / 4,
+        };
+        if high < low {
             return Err(LimitsError { high, low });
         }
-        (self.high, self.low) = (high, low);
+        self.high = high;
+        self.low = low;
         Ok(())
     }
 
-    /// The queue has grown to `queued` bytes: true if the writer is to pause now.
-    pub const fn on_grow(&mut self, queued: usize) -> bool {
-        let pause = !self.paused && queued > self.high;
-        self.paused |= pause;
-        pause
+    /// The limits, `(low, high)`.
+    pub const fn limits(&self) -> (usize, usize) {
+        (self.low, self.high)
     }
 
-    /// The queue has shrunk to `queued` bytes: true if the writer may go on now.
-    pub const fn on_shrink(&mut self, queued: usize) -> bool {
-        let resume = self.paused && queued <= self.low;
-        if resume {
-            self.paused = false;
-        }
-        resume
+    /// Told that `size` bytes wait, after a write; true if the writer is to be told to pause, once
+    /// for each time that the limit is crossed.
+    pub const fn on_grow(&mut self, size: usize) -> bool {
+        let crossed = !self.paused && size > self.high;
+        self.paused |= crossed;
+        crossed
+    }
+
+    /// Told that `size` bytes are left; true if the writer is to be told to resume, once for each
+    /// time that it was told to pause.
+    pub const fn on_shrink(&mut self, size: usize) -> bool {
+        let crossed = self.paused && size <= self.low;
+        self.paused &= !crossed;
+        crossed
+    }
+
+    /// Whether the writer was told to pause, and not yet to resume.
+    pub const fn is_paused(&self) -> bool {
+        self.paused
     }
 }
 
@@ -93,3 +102,30 @@ impl Default for FlowControl {
         Self::new()
     }
 }
+
+/// The caller asked for limits in the wrong order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LimitsError {
+    /// The high limit, in bytes, asked for or derived from the low one.
+    pub high: usize,
+    /// The low limit, in bytes, asked for or derived from the high one.
+    pub low: usize,
+}
+
+impl fmt::Display for LimitsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "high ({}) must be >= low ({}) must be >= 0",
+            self.high, self.low
+        )
+    }
+}
+
+impl Error for LimitsError {}
+
+const DEFAULT_HIGH: usize = 64 * 1024;
+
+#[cfg(all(test, not(loom)))]
+mod tests;

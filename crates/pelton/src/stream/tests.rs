@@ -1,155 +1,229 @@
 use std::io::{self, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
-use proptest::prelude::*;
+use rustix::net::sockopt;
 
-use super::{FlowControl, Flushed, LimitsError, Read, Sent, State, Stream, WriteShutdown};
+use super::{Flushed, GATHER, Read, Sent, Stream, WriteShutdown};
 use crate::reactor::Interest;
 
+type Bytes = Stream<Vec<u8>>;
+
+/// Neither is non-blocking: the stream's own flags must do.
 fn pair() -> (UnixStream, UnixStream) {
-    let (a, b) = UnixStream::pair().expect("a socket pair");
-    a.set_nonblocking(true).expect("non-blocking");
-    (a, b)
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    sockopt::set_socket_send_buffer_size(&ours, 4096).unwrap();
+    theirs
+        .set_read_timeout(Some(Duration::from_secs(30)))
+        .unwrap();
+    (ours, theirs)
+}
+
+fn numbered(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i % 251) as u8).collect()
+}
+
+/// Flushes and reads by turns until `len` bytes have arrived.
+fn pump(stream: &mut Bytes, ours: &UnixStream, theirs: &mut UnixStream, len: usize) -> Vec<u8> {
+    let mut got = Vec::new();
+    let mut buffer = vec![0; 3000];
+    while got.len() < len {
+        let flushed = stream.flush(ours.as_fd()).unwrap();
+        assert_eq!(flushed == Flushed::Drained, stream.queued() == 0);
+        let count = theirs.read(&mut buffer).unwrap();
+        got.extend(&buffer[..count]);
+    }
+    got
 }
 
 #[test]
-fn a_write_reaches_the_peer_before_it_returns() {
-    let (ours, mut peer) = pair();
-    let mut stream = Stream::new();
-    assert_eq!(stream.write(ours.as_fd(), b"ping".to_vec()).unwrap(), Sent::All);
-    assert_eq!(stream.queued(), 0);
+fn a_write_is_with_the_kernel_before_it_returns() {
+    let (ours, mut theirs) = pair();
+    let mut stream = Bytes::new();
+    assert_eq!(
+        stream.write(ours.as_fd(), b"ping".to_vec()).unwrap(),
+        Sent::All
+    );
+    assert_eq!((stream.queued(), stream.interest()), (0, Interest::READ));
     let mut got = [0; 4];
-    peer.read_exact(&mut got).unwrap();
+    theirs.read_exact(&mut got).unwrap();
     assert_eq!(&got, b"ping");
+    assert_eq!(stream.write(ours.as_fd(), vec![]).unwrap(), Sent::All);
 }
 
 #[test]
 fn what_the_kernel_refuses_is_queued_and_arrives_in_order() {
-    let (ours, mut peer) = pair();
-    let mut stream = Stream::new();
-    let big: Vec<u8> = (0..1_000_000_u32).map(|i| (i % 251) as u8).collect();
-    assert_eq!(stream.write(ours.as_fd(), big.clone()).unwrap(), Sent::Queued);
-    assert!(stream.interest().contains(Interest::WRITE));
+    let (ours, mut theirs) = pair();
+    let mut stream = Bytes::new();
+    let big = numbered(500_000);
+    assert_eq!(
+        stream.write(ours.as_fd(), big.clone()).unwrap(),
+        Sent::Queued
+    );
     let queued = stream.queued();
-    assert!(queued > 0 && queued < big.len());
-    assert_eq!(stream.write(ours.as_fd(), b"tail".to_vec()).unwrap(), Sent::Queued);
-    assert_eq!(stream.queued(), queued + 4);
+    assert!(
+        0 < queued && queued < big.len(),
+        "a part of it was sent: {queued}"
+    );
+    assert_eq!(stream.interest(), Interest::BOTH);
+    assert_eq!(
+        stream.write(ours.as_fd(), b"tail".to_vec()).unwrap(),
+        Sent::Queued
+    );
+    stream.hold(b"!".to_vec());
+    assert_eq!(stream.queued(), queued + 5);
+    assert_eq!(
+        stream.flush(ours.as_fd()).unwrap(),
+        Flushed::Partial,
+        "nobody has read"
+    );
 
-    let mut got = Vec::new();
-    let mut space = vec![0; 65_536];
-    peer.set_nonblocking(true).unwrap();
-    while got.len() < big.len() + 4 {
-        let flushed = stream.flush(ours.as_fd()).unwrap();
-        assert_eq!(flushed == Flushed::Drained, stream.queued() == 0);
-        match peer.read(&mut space) {
-            Ok(count) => got.extend_from_slice(&space[..count]),
-            Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
-        }
+    let got = pump(&mut stream, &ours, &mut theirs, big.len() + 5);
+    assert!(got[..big.len()] == big && &got[big.len()..] == b"tail!");
+    assert_eq!((stream.queued(), stream.interest()), (0, Interest::READ));
+}
+
+#[test]
+fn many_chunks_are_gathered_over_many_calls() {
+    for count in [1, 2, GATHER - 1, GATHER, GATHER + 1, 5 * GATHER + 7] {
+        let (ours, mut theirs) = pair();
+        let mut stream = Bytes::new();
+        let bytes = numbered(count * 3);
+        bytes
+            .chunks(3)
+            .for_each(|chunk| stream.hold(chunk.to_vec()));
+        assert_eq!(stream.queued(), bytes.len());
+        assert_eq!(pump(&mut stream, &ours, &mut theirs, bytes.len()), bytes);
     }
-    assert_eq!(&got[..big.len()], &big[..]);
-    assert_eq!(&got[big.len()..], b"tail");
-    assert_eq!(stream.interest(), Interest::READ);
 }
 
 #[test]
-fn many_held_chunks_leave_together_in_order() {
-    let (ours, mut peer) = pair();
-    let mut stream = Stream::new();
-    (0..200_u8).for_each(|byte| stream.hold(vec![byte]));
-    assert_eq!(stream.flush(ours.as_fd()).unwrap(), Flushed::Drained);
-    let mut got = [0; 200];
-    peer.read_exact(&mut got).unwrap();
-    assert!(got.iter().copied().eq(0..200));
+fn offered_bytes_are_taken_in_part_or_not_at_all() {
+    let (ours, _theirs) = pair();
+    let bytes = numbered(500_000);
+    let sent = Bytes::try_send(ours.as_fd(), &bytes).unwrap();
+    assert!(0 < sent && sent < bytes.len());
+    while Bytes::try_send(ours.as_fd(), &bytes).unwrap() > 0 {}
+    let mut stream = Bytes::new();
+    assert_eq!(stream.write(ours.as_fd(), bytes).unwrap(), Sent::Queued);
+    assert_eq!(
+        stream.queued(),
+        500_000,
+        "a full socket: the whole chunk waits"
+    );
 }
 
 #[test]
-fn a_read_tells_data_nothing_and_the_end_apart() {
-    let (ours, mut peer) = pair();
-    let mut space = [0; 16];
-    assert_eq!(Stream::<Vec<u8>>::read(ours.as_fd(), &mut space).unwrap(), Read::WouldBlock);
-    peer.write_all(b"abc").unwrap();
-    assert_eq!(Stream::<Vec<u8>>::read(ours.as_fd(), &mut space).unwrap(), Read::Data(3));
-    drop(peer);
-    assert_eq!(Stream::<Vec<u8>>::read(ours.as_fd(), &mut space).unwrap(), Read::Eof);
+fn a_read_tells_data_and_nothing_and_the_end_apart() {
+    let (ours, mut theirs) = pair();
+    let mut buffer = [0; 4];
+    let mut uninit = [MaybeUninit::uninit(); 4];
+    assert_eq!(
+        Bytes::read(ours.as_fd(), &mut buffer).unwrap(),
+        Read::WouldBlock
+    );
+    assert_eq!(
+        Bytes::read_uninit(ours.as_fd(), &mut uninit).unwrap(),
+        Read::WouldBlock
+    );
+    theirs.write_all(b"abcdefg").unwrap();
+    assert_eq!(
+        Bytes::read(ours.as_fd(), &mut buffer).unwrap(),
+        Read::Data(4)
+    );
+    assert_eq!(&buffer, b"abcd");
+    assert_eq!(
+        Bytes::read_uninit(ours.as_fd(), &mut uninit).unwrap(),
+        Read::Data(3)
+    );
+    drop(theirs);
+    assert_eq!(Bytes::read(ours.as_fd(), &mut buffer).unwrap(), Read::Eof);
+    assert_eq!(
+        Bytes::read_uninit(ours.as_fd(), &mut uninit).unwrap(),
+        Read::Eof
+    );
 }
 
 #[test]
-fn a_peer_that_is_gone_is_an_error_and_no_signal() {
-    let (ours, peer) = pair();
-    drop(peer);
-    let mut stream = Stream::new();
+fn a_closed_peer_is_an_error_and_no_signal() {
+    let (ours, theirs) = pair();
+    drop(theirs);
+    let mut stream = Bytes::new();
     let error = stream.write(ours.as_fd(), b"late".to_vec()).unwrap_err();
-    assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    assert_eq!(
+        (error.kind(), stream.queued()),
+        (io::ErrorKind::BrokenPipe, 0)
+    );
+    for _ in 0..2 {
+        stream.hold(b"later".to_vec());
+    }
+    let error = stream.flush(ours.as_fd()).unwrap_err();
+    assert_eq!(
+        (error.kind(), stream.queued()),
+        (io::ErrorKind::BrokenPipe, 10)
+    );
+    assert_eq!(stream.take_queue(), [b"later".to_vec(), b"later".to_vec()]);
     assert_eq!(stream.queued(), 0);
 }
 
+/// RFC 9293, section 3.10.7.4: a reset is told to the receiver.
 #[test]
-fn marks_are_crossed_once() {
-    let mut flow = FlowControl::new();
-    assert_eq!(flow.limits(), (16 * 1024, 64 * 1024));
-    assert!(!flow.on_grow(64 * 1024));
-    assert!(flow.on_grow(64 * 1024 + 1));
-    assert!(!flow.on_grow(1 << 20));
-    assert!(!flow.on_shrink(16 * 1024 + 1));
-    assert!(flow.on_shrink(16 * 1024));
-    assert!(!flow.on_shrink(0));
-}
-
-/// asyncio's `_FlowControlMixin._set_write_buffer_limits`.
-#[test]
-fn marks_have_asyncios_defaults() {
-    let mut flow = FlowControl::new();
-    for (high, low, expected) in [
-        (None, None, (16 * 1024, 64 * 1024)),
-        (Some(100), None, (25, 100)),
-        (None, Some(100), (100, 400)),
-        (Some(0), None, (0, 0)),
-        (Some(7), Some(7), (7, 7)),
-    ] {
-        flow.set_limits(high, low).unwrap();
-        assert_eq!(flow.limits(), expected);
-    }
-    assert_eq!(flow.set_limits(Some(1), Some(2)), Err(LimitsError { high: 1, low: 2 }));
-    assert_eq!(flow.limits(), (7, 7));
-}
-
-#[test]
-fn the_write_side_shuts_once() {
-    let mut state = State::new();
-    assert_eq!(state.shut_write(false), WriteShutdown::AfterFlush);
-    assert_eq!(state.shut_write(true), WriteShutdown::Ignored);
-    let mut state = State::new();
-    assert_eq!(state.shut_write(true), WriteShutdown::Now);
-    let mut state = State::new();
-    state.close();
-    assert_eq!(state.shut_write(true), WriteShutdown::Ignored);
-    assert!(!state.is_write_shut());
-}
-
-proptest! {
-    /// Whatever happens: nothing that has ended begins again, and loss is told once.
-    #[test]
-    fn nothing_leads_back(events in proptest::collection::vec(0_u8..6, 0..40)) {
-        let mut state = State::new();
-        let mut losses = 0;
-        for event in events {
-            let before = state.clone();
-            match event {
-                0 => { state.pause(); }
-                1 => { state.resume(); }
-                2 => state.peer_eof(),
-                3 => { state.shut_write(true); }
-                4 => { state.close(); }
-                _ => losses += usize::from(state.lose()),
-            }
-            prop_assert!(!before.is_closing() || state.is_closing());
-            prop_assert!(!before.is_lost() || state.is_lost());
-            prop_assert!(!before.is_write_shut() || state.is_write_shut());
-            prop_assert!(!state.is_lost() || state.is_closing());
-            prop_assert!(!state.is_closing() || !state.wants_read());
-            prop_assert!(!(state.is_paused() && state.wants_read()));
+fn a_reset_is_an_error_of_the_read() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (theirs, _) = listener.accept().unwrap();
+    sockopt::set_socket_linger(&theirs, Some(Duration::ZERO)).unwrap();
+    drop(theirs);
+    ours.set_nonblocking(true).unwrap();
+    let error = loop {
+        match Bytes::read(ours.as_fd(), &mut [0; 8]) {
+            Ok(Read::WouldBlock) => std::thread::yield_now(),
+            Ok(read) => panic!("{read:?}"),
+            Err(error) => break error,
         }
-        prop_assert_eq!(losses, usize::from(state.is_lost()));
-    }
+    };
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn ending_our_side_is_an_end_of_file_for_the_peer() {
+    let (ours, mut theirs) = pair();
+    let mut stream = Bytes::new();
+    stream.hold(b"last".to_vec());
+    assert_eq!(
+        stream.state_mut().shut_write(false),
+        WriteShutdown::AfterFlush
+    );
+    assert_eq!(stream.flush(ours.as_fd()).unwrap(), Flushed::Drained);
+    Bytes::shutdown_write(ours.as_fd()).unwrap();
+    let mut got = Vec::new();
+    theirs.read_to_end(&mut got).unwrap();
+    assert_eq!(got, b"last");
+    assert_eq!(
+        Bytes::read(ours.as_fd(), &mut [0; 4]).unwrap(),
+        Read::WouldBlock
+    );
+}
+
+#[test]
+fn interest_is_what_state_and_queue_want() {
+    let mut stream = Bytes::new();
+    assert_eq!(stream.interest(), Interest::READ);
+    stream.state_mut().pause();
+    assert_eq!(stream.interest(), Interest::NONE);
+    stream.hold(vec![1]);
+    assert_eq!(stream.interest(), Interest::WRITE);
+    stream.state_mut().resume();
+    assert_eq!(stream.interest(), Interest::BOTH);
+    stream.state_mut().close();
+    assert_eq!(
+        stream.interest(),
+        Interest::WRITE,
+        "what is queued still goes out"
+    );
+    stream.state_mut().lose();
+    assert_eq!(stream.interest(), Interest::NONE);
 }

@@ -1,98 +1,151 @@
-//! Readiness: epoll(7), level-triggered.
+//! epoll: add, modify, delete, wait.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::event::{Timespec, epoll};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
+use rustix::time::Timespec;
 
-pub(crate) use epoll::EventFlags;
+/// One event as the kernel writes it.
+pub(crate) type RawEvent = epoll::Event;
 
-/// A set of descriptors under watch.
+/// An epoll instance, closed on exec.
 #[derive(Debug)]
-pub(crate) struct Epoll(OwnedFd);
+pub(crate) struct Epoll {
+    fd: OwnedFd,
+}
 
-/// One report: the data that the descriptor was added with, and what it is ready for.
-pub(crate) type Report = epoll::Event;
+/// The number of a descriptor that someone else owns, and may close at any time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Watched(RawFd);
 
-/// Whether the kernel lacks `epoll_pwait2` (before Linux 5.11, or a filter).
-static NO_NANOSECONDS: AtomicBool = AtomicBool::new(false);
+impl Watched {
+    pub(crate) fn new(fd: BorrowedFd<'_>) -> Self {
+        Self(fd.as_raw_fd())
+    }
+
+    /// The number as an index.
+    pub(crate) fn index(self) -> usize {
+        usize::try_from(self.0).expect("a borrowed descriptor is not negative")
+    }
+
+    /// For one `epoll_ctl`, which refers to the file and neither reads, writes nor closes it.
+    #[allow(unsafe_code)]
+    fn borrow(&self) -> BorrowedFd<'_> {
+        // SAFETY: the number came from a `BorrowedFd`, so it is not -1. If its owner closed it
+        // meanwhile, the kernel answers EBADF, or watches the file that has the number now; its
+        // events carry a token, and the registry knows which token the number belongs to.
+        unsafe { BorrowedFd::borrow_raw(self.0) }
+    }
+}
 
 impl Epoll {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self(epoll::create(epoll::CreateFlags::CLOEXEC)?))
+        Ok(Self {
+            fd: epoll::create(CreateFlags::CLOEXEC)?,
+        })
     }
 
-    /// Watches `fd`. A descriptor that is in the set already is watched anew: the number was
-    /// closed and given out again.
-    pub(crate) fn add(&self, fd: RawFd, data: u64, flags: EventFlags) -> io::Result<()> {
-        let (fd, data) = (borrow(fd), epoll::EventData::new_u64(data));
-        match epoll::add(&self.0, fd, data, flags) {
-            Err(Errno::EXIST) => Ok(epoll::modify(&self.0, fd, data, flags)?),
-            answer => Ok(answer?),
-        }
+    pub(crate) fn add(&self, fd: Watched, data: u64, flags: EventFlags) -> Result<(), Errno> {
+        epoll::add(&self.fd, fd.borrow(), EventData::new_u64(data), flags)
     }
 
-    /// Watches for something else. A descriptor that the kernel has dropped from the set, because
-    /// its number was closed, is added again.
-    pub(crate) fn modify(&self, fd: RawFd, data: u64, flags: EventFlags) -> io::Result<()> {
-        let (fd, data) = (borrow(fd), epoll::EventData::new_u64(data));
-        match epoll::modify(&self.0, fd, data, flags) {
-            Err(Errno::NOENT) => Ok(epoll::add(&self.0, fd, data, flags)?),
-            answer => Ok(answer?),
-        }
+    pub(crate) fn modify(&self, fd: Watched, data: u64, flags: EventFlags) -> Result<(), Errno> {
+        epoll::modify(&self.fd, fd.borrow(), EventData::new_u64(data), flags)
     }
 
-    /// Watches `fd` no longer; fails where it is closed or was not watched.
-    pub(crate) fn delete(&self, fd: RawFd) -> io::Result<()> {
-        Ok(epoll::delete(&self.0, borrow(fd))?)
+    pub(crate) fn delete(&self, fd: Watched) -> Result<(), Errno> {
+        epoll::delete(&self.fd, fd.borrow())
     }
 
-    /// Fills `reports`, up to its capacity. `None` waits for ever; `EINTR` is
-    /// [`io::ErrorKind::Interrupted`].
+    /// Waits until something is ready or `timeout` has passed (`None`: for ever), and fills the
+    /// spare capacity of `events`. Never returns before the timeout without an event, so a caller
+    /// that waits for a deadline does not spin.
     pub(crate) fn wait(
         &self,
-        reports: &mut Vec<Report>,
+        events: &mut Vec<RawEvent>,
         timeout: Option<Duration>,
-    ) -> io::Result<usize> {
-        reports.clear();
-        let exact = timeout.map(|timeout| Timespec {
-            tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        });
-        if !NO_NANOSECONDS.load(Ordering::Relaxed) {
-            match epoll::wait(&self.0, rustix::buffer::spare_capacity(reports), exact.as_ref()) {
-                Err(Errno::NOSYS | Errno::PERM) if exact.is_some() => {
-                    NO_NANOSECONDS.store(true, Ordering::Relaxed);
+    ) -> Result<usize, Errno> {
+        /// Set when the kernel (before 5.11), or a filter of system calls, has no `epoll_pwait2`.
+        static MILLISECONDS_ONLY: AtomicBool = AtomicBool::new(false);
+
+        if let Some(timeout) = timeout
+            && timeout.subsec_nanos() % 1_000_000 != 0
+            && !MILLISECONDS_ONLY.load(Ordering::Relaxed)
+        {
+            match self.wait_precisely(events, timeout) {
+                // Filters older than the call answer EPERM; it has no such error of its own.
+                Err(Errno::NOSYS | Errno::PERM) => {
+                    MILLISECONDS_ONLY.store(true, Ordering::Relaxed);
                 }
-                answer => return Ok(answer?),
+                answer => return answer,
             }
         }
-        // Whole milliseconds, rounded up: waking early would only make the caller wait again.
-        let rounded = timeout.map(|timeout| {
-            let milliseconds = timeout.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i64;
-            Timespec {
-                tv_sec: milliseconds / 1000,
-                tv_nsec: milliseconds % 1000 * 1_000_000,
-            }
-        });
-        Ok(epoll::wait(&self.0, rustix::buffer::spare_capacity(reports), rounded.as_ref())?)
+        let timeout = timeout.map(|timeout| in_milliseconds(timeout, i32::MAX));
+        epoll::wait(&self.fd, spare_capacity(events), timeout.as_ref())
+    }
+
+    /// `epoll_pwait2`, which takes nanoseconds. rustix calls it only when it is told at build
+    /// time that every kernel has it.
+    #[allow(unsafe_code)]
+    fn wait_precisely(
+        &self,
+        events: &mut Vec<RawEvent>,
+        timeout: Duration,
+    ) -> Result<usize, Errno> {
+        /// The kernel's `__kernel_timespec`: 64 bits everywhere.
+        #[repr(C)]
+        struct KernelTimespec {
+            seconds: i64,
+            nanoseconds: i64,
+        }
+
+        let timeout = KernelTimespec {
+            seconds: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            nanoseconds: timeout.subsec_nanos().into(),
+        };
+        let length = events.len();
+        let space = events.spare_capacity_mut();
+        let most = libc::c_int::try_from(space.len()).unwrap_or(libc::c_int::MAX);
+        // SAFETY: `space` is writable for `most` events of the kernel's layout, which is what
+        // `RawEvent` is; the timespec lives until the call returns; no signal mask is given.
+        let count = unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                self.fd.as_raw_fd(),
+                space.as_mut_ptr(),
+                most,
+                &raw const timeout,
+                std::ptr::null::<libc::sigset_t>(),
+                0_usize,
+            )
+        };
+        let Ok(count) = usize::try_from(count) else {
+            let error = io::Error::last_os_error();
+            return Err(Errno::from_io_error(&error).unwrap_or(Errno::INVAL));
+        };
+        // SAFETY: the kernel wrote `count` events behind the first `length`.
+        unsafe { events.set_len(length + count) };
+        Ok(count)
     }
 }
 
 impl AsFd for Epoll {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
-/// A registered descriptor by its number. Its owner may have closed it since: the kernel then
-/// answers `EBADF`, `ENOENT` or acts on the number's new file, which the registry's generations
-/// make harmless.
-fn borrow<'a>(fd: RawFd) -> BorrowedFd<'a> {
-    assert!(fd >= 0, "a registered descriptor has a number");
-    // SAFETY: not -1, checked above; the kernel checks the number itself at each call.
-    unsafe { BorrowedFd::borrow_raw(fd) }
+/// Rounds up to a whole millisecond, at most `most` of them.
+fn in_milliseconds(timeout: Duration, most: i32) -> Timespec {
+    let most = u64::from(most.unsigned_abs());
+    let millis = timeout.as_nanos().div_ceil(1_000_000);
+    let millis = u64::try_from(millis).unwrap_or(most).min(most);
+    Duration::from_millis(millis)
+        .try_into()
+        .expect("an i32 of milliseconds fits in a timespec")
 }

@@ -1,32 +1,46 @@
-//! A counter that a poll can wait for: eventfd(2).
+//! A descriptor that another thread can make ready.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
 
-/// Wakes a poll from any thread.
+/// An eventfd, non-blocking and closed on exec.
 #[derive(Debug)]
-pub(crate) struct EventFd(OwnedFd);
+pub(crate) struct EventFd {
+    fd: OwnedFd,
+}
 
 impl EventFd {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { fd })
     }
 
-    pub(crate) fn number(&self) -> RawFd {
-        self.0.as_raw_fd()
+    /// Makes the descriptor ready. Every call is a new edge for an edge-triggered epoll, whether
+    /// or not the counter was drained since the last one.
+    pub(crate) fn ring(&self) {
+        loop {
+            match rustix::io::write(&self.fd, &1_u64.to_ne_bytes()) {
+                Err(Errno::INTR) => {}
+                // The counter is at its limit, 2^64 - 2: empty it and ring again.
+                Err(Errno::AGAIN) => self.drain(),
+                // Nothing else can fail on an eventfd that we own.
+                Ok(_) | Err(_) => return,
+            }
+        }
     }
 
-    /// Makes the poll return. The one way to fail is a counter that is full, and then the poll
-    /// returns anyway.
-    pub(crate) fn signal(&self) {
-        let _full = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    fn drain(&self) {
+        let mut counter = [0; 8];
+        // Whatever it answers: `ring` tries again.
+        let _emptied = rustix::io::read(&self.fd, &mut counter);
     }
+}
 
-    /// Takes the signals back.
-    pub(crate) fn drain(&self) {
-        let mut count = [0; 8];
-        let _empty = rustix::io::read(&self.0, &mut count);
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }

@@ -1,9 +1,13 @@
-//! Every system call of the engine, one file per kernel facility, and all of its `unsafe`.
+//! The kernel's facilities, one a file; all `unsafe` of the crate stands here.
 //!
-//! Another kernel is another set of files with the same names: `Epoll` (create, add, modify,
-//! delete, wait), `EventFd` (new, signal, drain), `fork::generation`, and the calls of `socket`.
-
-#![allow(unsafe_code)]
+//! What another kernel would have to provide under the same names:
+//!
+//! | file | names |
+//! |---|---|
+//! | `epoll` | `Epoll`, `RawEvent`, `Watched` |
+//! | `eventfd` | `EventFd` |
+//! | `fork` | `prepare`, `generation` |
+//! | `socket` | `recv`, `recv_uninit`, `send`, `send_gathered`, `shutdown_write`, `accept` |
 
 pub(crate) mod epoll;
 pub(crate) mod eventfd;
