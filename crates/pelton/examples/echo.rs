@@ -15,9 +15,7 @@ enum Source {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let address = std::env::args()
-        .nth(1)
-        .unwrap_or_else(|| "127.0.0.1:7777".into());
+    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:7777".into());
     let listener = Listener::bind(address.parse()?, 1024)?;
     println!("listening on {}", listener.local_addr()?);
     let mut reactor = Reactor::new()?;

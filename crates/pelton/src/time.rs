@@ -35,21 +35,14 @@ pub struct Timers<K, T> {
 impl<K: Copy + PartialOrd, T> Timers<K, T> {
     /// No timers, and no memory.
     pub const fn new() -> Self {
-        Self {
-            heap: BinaryHeap::new(),
-            inserted: 0,
-        }
+        Self { heap: BinaryHeap::new(), inserted: 0 }
     }
 
     /// Adds `item`, due at `deadline`.
     pub fn insert(&mut self, deadline: K, item: T) {
         let order = self.inserted;
         self.inserted += 1;
-        self.heap.push(Entry {
-            deadline,
-            order,
-            item,
-        });
+        self.heap.push(Entry { deadline, order, item });
     }
 
     /// The earliest deadline; `None` if there is none that ever comes.
@@ -65,11 +58,7 @@ impl<K: Copy + PartialOrd, T> Timers<K, T> {
 
     /// Takes out the item with the earliest deadline, if that is `now` or before.
     pub fn pop_due(&mut self, now: K) -> Option<T> {
-        if self.heap.peek()?.deadline <= now {
-            self.pop()
-        } else {
-            None
-        }
+        if self.heap.peek()?.deadline <= now { self.pop() } else { None }
     }
 
     /// Takes out the item with the earliest deadline, due or not.
@@ -119,9 +108,7 @@ impl<K: Copy + PartialOrd, T> Default for Timers<K, T> {
 
 impl<K, T> fmt::Debug for Timers<K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Timers")
-            .field("len", &self.heap.len())
-            .finish_non_exhaustive()
+        f.debug_struct("Timers").field("len", &self.heap.len()).finish_non_exhaustive()
     }
 }
 

@@ -1,10 +1,7 @@
 //! A child of a fork leaves what it shares with its parent alone, and gets a reactor of its own.
 //!
 //! Runs without the test harness: the child is a copy of a process with one thread.
-#![allow(
-    unsafe_code,
-    reason = "fork is unsafe in a process with threads, and this has one"
-)]
+#![allow(unsafe_code, reason = "fork is unsafe in a process with threads, and this has one")]
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -17,9 +14,7 @@ use pelton::reactor::{Events, Interest, Poller, Reactor, Token};
 fn ready(poller: &Poller) -> Vec<(Token, bool, bool)> {
     let mut events = Events::default();
     poller.wait(&mut events, Some(Duration::ZERO)).unwrap();
-    let all = events
-        .iter()
-        .map(|e| (e.token, e.readiness.readable(), e.readiness.writable()));
+    let all = events.iter().map(|e| (e.token, e.readiness.readable(), e.readiness.writable()));
     all.collect()
 }
 
@@ -54,12 +49,8 @@ fn a_child_gets_its_own_reactor() {
     let (ours, mut peer) = UnixStream::pair().unwrap();
     let (other, mut other_peer) = UnixStream::pair().unwrap();
     let mut reactor = Reactor::new().unwrap();
-    let token = reactor
-        .register(ours.as_fd(), Interest::READ, "ours")
-        .unwrap();
-    let idle = reactor
-        .register(other.as_fd(), Interest::NONE, "idle")
-        .unwrap();
+    let token = reactor.register(ours.as_fd(), Interest::READ, "ours").unwrap();
+    let idle = reactor.register(other.as_fd(), Interest::NONE, "idle").unwrap();
     let (poller, waker) = (reactor.poller(), reactor.waker());
     assert!(!reactor.fork_check().unwrap());
     assert!(waker.prepare_sleep());
@@ -68,19 +59,12 @@ fn a_child_gets_its_own_reactor() {
         assert!(reactor.fork_check().unwrap());
         assert!(!reactor.fork_check().unwrap(), "it answers true once");
         let (poller, new_waker) = (reactor.poller(), reactor.waker());
-        assert!(
-            !new_waker.prepare_sleep(),
-            "the old one may have been woken"
-        );
+        assert!(!new_waker.prepare_sleep(), "the old one may have been woken");
         new_waker.awake();
         waker.wake(); // the parent's: it must not hear of it
 
         peer.write_all(b"x").unwrap();
-        assert_eq!(
-            ready(&poller),
-            [(token, true, false)],
-            "all registrations are there"
-        );
+        assert_eq!(ready(&poller), [(token, true, false)], "all registrations are there");
         (&ours).read_exact(&mut [0]).unwrap();
         reactor.set_interest(token, Interest::BOTH).unwrap();
         assert_eq!(ready(&poller), [(token, false, true)]);
@@ -89,18 +73,10 @@ fn a_child_gets_its_own_reactor() {
         assert_eq!(ready(&poller), [(idle, false, true)]);
     });
 
-    assert_eq!(
-        ready(&poller),
-        [],
-        "neither woken nor told to watch for more"
-    );
+    assert_eq!(ready(&poller), [], "neither woken nor told to watch for more");
     peer.write_all(b"y").unwrap();
     other_peer.write_all(b"z").unwrap();
-    assert_eq!(
-        ready(&poller),
-        [(token, true, false)],
-        "and still registered"
-    );
+    assert_eq!(ready(&poller), [(token, true, false)], "and still registered");
 }
 
 /// As a child that tears everything down before it ever polls.
@@ -125,29 +101,17 @@ fn a_child_that_does_not_ask_first_is_told_later() {
     let (closed, _other_peer) = UnixStream::pair().unwrap();
     let mut reactor = Reactor::new().unwrap();
     let token = reactor.register(ours.as_fd(), Interest::READ, ()).unwrap();
-    let gone = reactor
-        .register(closed.as_fd(), Interest::READ, ())
-        .unwrap();
+    let gone = reactor.register(closed.as_fd(), Interest::READ, ()).unwrap();
     let poller = reactor.poller();
     let mut closed = Some(closed);
     in_child(|| {
         drop(closed.take());
         reactor.set_interest(token, Interest::WRITE).unwrap();
-        assert_eq!(
-            reactor.interest(gone),
-            Some(Interest::NONE),
-            "closed in the child"
-        );
-        assert!(
-            reactor.fork_check().unwrap(),
-            "the handles are new all the same"
-        );
+        assert_eq!(reactor.interest(gone), Some(Interest::NONE), "closed in the child");
+        assert!(reactor.fork_check().unwrap(), "the handles are new all the same");
         assert_eq!(ready(&reactor.poller()), [(token, false, true)]);
         in_child(|| {
-            assert!(
-                reactor.fork_check().unwrap(),
-                "and again in a child of the child"
-            );
+            assert!(reactor.fork_check().unwrap(), "and again in a child of the child");
             assert_eq!(ready(&reactor.poller()), [(token, false, true)]);
         });
     });

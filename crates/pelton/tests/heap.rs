@@ -66,9 +66,7 @@ fn the_counter_counts() {
 fn ten_thousand_echoes() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let mut reactor = Reactor::new().unwrap();
-    let token = reactor
-        .register(ours.as_fd(), Interest::READ, Shared::new())
-        .unwrap();
+    let token = reactor.register(ours.as_fd(), Interest::READ, Shared::new()).unwrap();
     let (poller, waker) = (reactor.poller(), reactor.waker());
     let mut events = Events::with_capacity(16);
     let message: Arc<[u8]> = [7; 1024].into();
@@ -83,20 +81,11 @@ fn ten_thousand_echoes() {
             let event = events.get(0);
             let stream = reactor.get_mut(event.token).unwrap();
             assert!(event.token == token && event.readiness.readable());
-            assert_eq!(
-                Shared::read(ours.as_fd(), &mut buffer).unwrap(),
-                Read::Data(1024)
-            );
-            assert_eq!(
-                stream.write(ours.as_fd(), message.clone()).unwrap(),
-                Sent::All
-            );
+            assert_eq!(Shared::read(ours.as_fd(), &mut buffer).unwrap(), Read::Data(1024));
+            assert_eq!(stream.write(ours.as_fd(), message.clone()).unwrap(), Sent::All);
             let interest = stream.interest();
             reactor.set_interest(token, interest).unwrap();
-            assert_eq!(
-                Shared::read(theirs.as_fd(), &mut buffer).unwrap(),
-                Read::Data(1024)
-            );
+            assert_eq!(Shared::read(theirs.as_fd(), &mut buffer).unwrap(), Read::Data(1024));
         }
     });
     assert_eq!(asked, 0);
@@ -112,10 +101,7 @@ fn a_message_that_waits() {
 
     let asked = requests(|| {
         for _ in 0..20 {
-            assert_eq!(
-                stream.write(ours.as_fd(), message.clone()).unwrap(),
-                Sent::Queued
-            );
+            assert_eq!(stream.write(ours.as_fd(), message.clone()).unwrap(), Sent::Queued);
             let mut received = 0;
             while received < message.len() {
                 if let Read::Data(count) = Shared::read(theirs.as_fd(), &mut buffer).unwrap() {
@@ -142,12 +128,7 @@ fn interest_that_comes_and_goes() {
             reactor.set_interest(token, Interest::BOTH).unwrap();
             assert_eq!(poller.wait(&mut events, Some(Duration::ZERO)).unwrap(), 1);
             reactor.set_interest(token, Interest::NONE).unwrap();
-            assert_eq!(
-                poller
-                    .wait(&mut events, Some(Duration::from_nanos(1)))
-                    .unwrap(),
-                0
-            );
+            assert_eq!(poller.wait(&mut events, Some(Duration::from_nanos(1))).unwrap(), 0);
         }
     });
     assert_eq!(asked, 0);

@@ -45,12 +45,7 @@ pub struct WriteQueue<B> {
 impl<B> WriteQueue<B> {
     /// An empty queue, without memory.
     pub const fn new() -> Self {
-        Self {
-            first: None,
-            sent: 0,
-            rest: VecDeque::new(),
-            len: 0,
-        }
+        Self { first: None, sent: 0, rest: VecDeque::new(), len: 0 }
     }
 
     /// How many bytes wait.
@@ -74,9 +69,7 @@ impl<B> WriteQueue<B> {
     /// Takes every chunk out, oldest first; the first one may have been sent in part.
     #[must_use = "`clear` drops them in place"]
     pub fn take_all(&mut self) -> VecDeque<B> {
-        let Self {
-            first, mut rest, ..
-        } = std::mem::take(self);
+        let Self { first, mut rest, .. } = std::mem::take(self);
         if let Some(first) = first {
             rest.push_front(first);
         }
@@ -106,10 +99,7 @@ impl<B: AsRef<[u8]>> WriteQueue<B> {
     ///
     /// If the queue is not empty, or if the chunk has fewer than `sent` bytes.
     pub fn push_rest(&mut self, chunk: B, sent: usize) {
-        assert!(
-            self.is_empty(),
-            "bytes went out ahead of bytes that were waiting"
-        );
+        assert!(self.is_empty(), "bytes went out ahead of bytes that were waiting");
         let len = chunk.as_ref().len();
         assert!(sent <= len, "more bytes sent than the chunk has");
         if sent < len {
@@ -131,11 +121,7 @@ impl<B: AsRef<[u8]>> WriteQueue<B> {
 
     /// The waiting bytes if they are all of one chunk.
     pub(crate) fn single(&self) -> Option<&[u8]> {
-        if self.rest.is_empty() {
-            self.iter().next()
-        } else {
-            None
-        }
+        if self.rest.is_empty() { self.iter().next() } else { None }
     }
 
     /// Forgets the `count` oldest bytes, which the kernel has taken; drops the chunks that were
@@ -176,10 +162,7 @@ impl<B> Default for WriteQueue<B> {
 impl<B> fmt::Debug for WriteQueue<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let chunks = usize::from(self.first.is_some()) + self.rest.len();
-        f.debug_struct("WriteQueue")
-            .field("len", &self.len)
-            .field("chunks", &chunks)
-            .finish()
+        f.debug_struct("WriteQueue").field("len", &self.len).field("chunks", &chunks).finish()
     }
 }
 

@@ -57,11 +57,7 @@ impl AsFd for Listener {
 }
 
 pub(super) fn tcp_socket(addr: SocketAddr) -> io::Result<OwnedFd> {
-    let family = if addr.is_ipv4() {
-        AddressFamily::INET
-    } else {
-        AddressFamily::INET6
-    };
+    let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     Ok(socket_with(family, SocketType::STREAM, flags, None)?)
 }

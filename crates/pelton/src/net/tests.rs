@@ -3,25 +3,21 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{Errno, FdFlags, fcntl_getfd};
 use rustix::net::sockopt;
 
 use super::{Listener, accept, connect, connect_result, is_exhausted, set_nodelay};
-use crate::reactor::{Events, Interest, Reactor};
 
 fn local(ipv6: bool) -> SocketAddr {
-    if ipv6 { "[::1]:0" } else { "127.0.0.1:0" }
-        .parse()
-        .unwrap()
+    if ipv6 { "[::1]:0" } else { "127.0.0.1:0" }.parse().unwrap()
 }
 
-fn wait(fd: &OwnedFd, interest: Interest) {
-    let mut reactor = Reactor::new().unwrap();
-    reactor.register(fd.as_fd(), interest, ()).unwrap();
-    let mut events = Events::default();
-    let limit = Some(Duration::from_secs(30));
-    assert_eq!(reactor.poller().wait(&mut events, limit).unwrap(), 1);
+fn wait_until_writable(fd: &OwnedFd) {
+    let limit = Duration::from_secs(30).try_into().unwrap();
+    let mut fds = [PollFd::new(fd, PollFlags::OUT)];
+    assert_eq!(poll(&mut fds, Some(&limit)).unwrap(), 1);
 }
 
 #[test]
@@ -33,13 +29,11 @@ fn a_connection_is_made_and_accepted() {
         };
         assert!(listener.accept().unwrap().is_none());
         let client = connect(listener.local_addr().unwrap()).unwrap();
-        wait(&client, Interest::WRITE);
+        wait_until_writable(&client);
         connect_result(client.as_fd()).unwrap();
         let (server, peer) = accept(listener.as_fd()).unwrap().expect("it is connected");
-        let client_addr: SocketAddr = rustix::net::getsockname(&client)
-            .unwrap()
-            .try_into()
-            .unwrap();
+        let client_addr: SocketAddr =
+            rustix::net::getsockname(&client).unwrap().try_into().unwrap();
         assert_eq!(SocketAddr::try_from(peer.unwrap()).unwrap(), client_addr);
         for fd in [client.as_fd(), server.as_fd(), listener.as_fd()] {
             assert!(fcntl_getfl(fd).unwrap().contains(OFlags::NONBLOCK));
@@ -59,7 +53,7 @@ fn a_refused_connection_says_so() {
     let error = match connect(addr) {
         Err(error) => error,
         Ok(client) => {
-            wait(&client, Interest::WRITE);
+            wait_until_writable(&client);
             connect_result(client.as_fd()).unwrap_err()
         }
     };

@@ -16,9 +16,7 @@ pub(super) struct Handshake {
 
 impl Handshake {
     pub(super) fn new() -> Self {
-        Self {
-            state: AtomicU8::new(AWAKE),
-        }
+        Self { state: AtomicU8::new(AWAKE) }
     }
 
     /// Leaves word for the poller; true if it must be rung out of its sleep.
@@ -29,8 +27,7 @@ impl Handshake {
     /// False if there is word: the poller must not sleep.
     pub(super) fn prepare_sleep(&self) -> bool {
         let answer =
-            self.state
-                .compare_exchange(AWAKE, SLEEPING, Ordering::AcqRel, Ordering::Acquire);
+            self.state.compare_exchange(AWAKE, SLEEPING, Ordering::AcqRel, Ordering::Acquire);
         // Called twice without `awake` it is sleeping already, and may.
         answer.is_ok() || answer == Err(SLEEPING)
     }

@@ -56,13 +56,7 @@ impl<S> Reactor<S> {
         fork::prepare()?;
         let born = fork::generation();
         let (epoll, waker) = kernel_side(false)?;
-        Ok(Self {
-            epoll,
-            waker,
-            registry: Registry::new(),
-            born,
-            renewed: false,
-        })
+        Ok(Self { epoll, waker, registry: Registry::new(), born, renewed: false })
     }
 
     /// A handle to wait with.
@@ -123,11 +117,7 @@ impl<S> Reactor<S> {
         if !owns_number {
             // The kernel forgot the file when it was closed; the number is another's now.
             registration.interest = Interest::NONE;
-            return if interest.is_none() {
-                Ok(())
-            } else {
-                Err(Errno::BADF.into())
-            };
+            return if interest.is_none() { Ok(()) } else { Err(Errno::BADF.into()) };
         }
         let answer = if interest.is_none() {
             match self.epoll.delete(fd) {
@@ -164,39 +154,30 @@ impl<S> Reactor<S> {
     /// As [`deregister`](Self::deregister) without a word to the kernel: for a descriptor that its
     /// owner has closed, and whose number may be another file's by now.
     pub fn forget(&mut self, token: Token) -> Option<S> {
-        self.registry
-            .remove(token)
-            .map(|registration| registration.source)
+        self.registry.remove(token).map(|registration| registration.source)
     }
 
     /// The source of a registration.
     #[inline]
     pub fn get(&self, token: Token) -> Option<&S> {
-        self.registry
-            .get(token)
-            .map(|registration| &registration.source)
+        self.registry.get(token).map(|registration| &registration.source)
     }
 
     /// The source of a registration, to change it.
     #[inline]
     pub fn get_mut(&mut self, token: Token) -> Option<&mut S> {
-        self.registry
-            .get_mut(token)
-            .map(|registration| &mut registration.source)
+        self.registry.get_mut(token).map(|registration| &mut registration.source)
     }
 
     /// What a descriptor is watched for.
     pub fn interest(&self, token: Token) -> Option<Interest> {
-        self.registry
-            .get(token)
-            .map(|registration| registration.interest)
+        self.registry.get(token).map(|registration| registration.interest)
     }
 
     /// Whom an event is for; `None` for the waker, and for a registration that is gone.
     #[inline]
     pub fn resolve(&self, event: &Event) -> Option<(Token, &S, Readiness)> {
-        self.get(event.token)
-            .map(|source| (event.token, source, event.readiness))
+        self.get(event.token).map(|source| (event.token, source, event.readiness))
     }
 
     /// How many registrations there are.
@@ -211,18 +192,13 @@ impl<S> Reactor<S> {
 
     /// The sources, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &S> {
-        self.registry
-            .iter()
-            .map(|registration| &registration.source)
+        self.registry.iter().map(|registration| &registration.source)
     }
 
     /// Ends all registrations and gives their sources back, in no particular order.
     pub fn drain(&mut self) -> Vec<S> {
         let tokens: Vec<_> = self.registry.tokens().collect();
-        tokens
-            .into_iter()
-            .filter_map(|token| self.deregister(token))
-            .collect()
+        tokens.into_iter().filter_map(|token| self.deregister(token)).collect()
     }
 
     /// To be called before each wait: in a child of a fork it makes the kernel's side anew, with
@@ -243,11 +219,7 @@ impl<S> Reactor<S> {
 
     #[inline]
     fn leave_parent(&mut self) -> io::Result<()> {
-        if self.born == fork::generation() {
-            Ok(())
-        } else {
-            self.renew()
-        }
+        if self.born == fork::generation() { Ok(()) } else { self.renew() }
     }
 
     #[cold]
@@ -287,9 +259,7 @@ impl<S> Reactor<S> {
 
 impl<S> fmt::Debug for Reactor<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reactor")
-            .field("len", &self.len())
-            .finish_non_exhaustive()
+        f.debug_struct("Reactor").field("len", &self.len()).finish_non_exhaustive()
     }
 }
 

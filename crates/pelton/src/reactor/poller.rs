@@ -56,9 +56,7 @@ impl Events {
     /// A buffer for `capacity` events, at least one: what is ready beyond that is reported by the
     /// next wait. The heap is asked here, and never again.
     pub fn with_capacity(capacity: usize) -> Self {
-        Self {
-            buffer: Vec::with_capacity(capacity.max(1)),
-        }
+        Self { buffer: Vec::with_capacity(capacity.max(1)) }
     }
 
     /// How many events the last wait found.
@@ -94,10 +92,7 @@ impl fmt::Debug for Events {
 
 impl Event {
     fn new(raw: RawEvent) -> Self {
-        Self {
-            token: Token::from_raw(raw.data.u64()),
-            readiness: Readiness::new(raw.flags),
-        }
+        Self { token: Token::from_raw(raw.data.u64()), readiness: Readiness::new(raw.flags) }
     }
 }
 

@@ -62,11 +62,7 @@ pub(crate) struct Registry<S> {
 
 impl<S> Registry<S> {
     pub(crate) const fn new() -> Self {
-        Self {
-            slots: Vec::new(),
-            free: Vec::new(),
-            owners: Vec::new(),
-        }
+        Self { slots: Vec::new(), free: Vec::new(), owners: Vec::new() }
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -76,17 +72,10 @@ impl<S> Registry<S> {
     /// Adds a registration that the kernel does not know yet, and makes it the owner of its
     /// number.
     pub(crate) fn insert(&mut self, fd: Watched, source: S) -> Token {
-        let registration = Registration {
-            fd,
-            interest: Interest::NONE,
-            source,
-        };
+        let registration = Registration { fd, interest: Interest::NONE, source };
         let slot = self.free.pop().unwrap_or_else(|| {
             let slot = u32::try_from(self.slots.len()).expect("fewer descriptors than 2^32");
-            self.slots.push(Slot {
-                generation: 1,
-                registration: None,
-            });
+            self.slots.push(Slot { generation: 1, registration: None });
             slot
         });
         let place = &mut self.slots[slot as usize];
@@ -102,9 +91,7 @@ impl<S> Registry<S> {
 
     pub(crate) fn remove(&mut self, token: Token) -> Option<Registration<S>> {
         let slot = self.slots.get_mut(token.slot())?;
-        let registration = slot
-            .registration
-            .take_if(|_| slot.generation == token.generation())?;
+        let registration = slot.registration.take_if(|_| slot.generation == token.generation())?;
         slot.generation = match slot.generation + 1 {
             u32::MAX => 1,
             generation => generation,
@@ -117,17 +104,13 @@ impl<S> Registry<S> {
     #[inline]
     pub(crate) fn get(&self, token: Token) -> Option<&Registration<S>> {
         let slot = self.slots.get(token.slot())?;
-        slot.registration
-            .as_ref()
-            .filter(|_| slot.generation == token.generation())
+        slot.registration.as_ref().filter(|_| slot.generation == token.generation())
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut Registration<S>> {
         let slot = self.slots.get_mut(token.slot())?;
-        slot.registration
-            .as_mut()
-            .filter(|_| slot.generation == token.generation())
+        slot.registration.as_mut().filter(|_| slot.generation == token.generation())
     }
 
     /// Whether no later registration has taken the descriptor's number over.
@@ -145,9 +128,7 @@ impl<S> Registry<S> {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Registration<S>> {
-        self.slots
-            .iter()
-            .filter_map(|slot| slot.registration.as_ref())
+        self.slots.iter().filter_map(|slot| slot.registration.as_ref())
     }
 }
 

@@ -11,14 +11,9 @@ use super::{Events, Interest, Reactor, Token};
 /// What is ready now and still registered: whose, readable, writable.
 fn ready<S>(reactor: &Reactor<S>) -> Vec<(Token, bool, bool)> {
     let mut events = Events::with_capacity(16);
-    reactor
-        .poller()
-        .wait(&mut events, Some(Duration::ZERO))
-        .unwrap();
+    reactor.poller().wait(&mut events, Some(Duration::ZERO)).unwrap();
     let known = events.iter().filter_map(|event| reactor.resolve(&event));
-    known
-        .map(|(token, _, ready)| (token, ready.readable(), ready.writable()))
-        .collect()
+    known.map(|(token, _, ready)| (token, ready.readable(), ready.writable())).collect()
 }
 
 /// A pair whose first descriptor has a number that no other test is given meanwhile.
@@ -31,9 +26,7 @@ fn pair_at(least: i32) -> (OwnedFd, UnixStream) {
 fn readiness_follows_interest() {
     let mut reactor = Reactor::new().unwrap();
     let (ours, mut peer) = UnixStream::pair().unwrap();
-    let token = reactor
-        .register(ours.as_fd(), Interest::NONE, "ours")
-        .unwrap();
+    let token = reactor.register(ours.as_fd(), Interest::NONE, "ours").unwrap();
     peer.write_all(b"x").unwrap();
     assert_eq!(ready(&reactor), []);
     for (interest, expected) in [
@@ -54,10 +47,7 @@ fn readiness_follows_interest() {
     *reactor.get_mut(token).unwrap() = "changed";
     assert_eq!(reactor.iter().copied().collect::<Vec<_>>(), ["changed"]);
     assert_eq!(reactor.deregister(token), Some("changed"));
-    assert_eq!(
-        (reactor.deregister(token), reactor.get(token)),
-        (None, None)
-    );
+    assert_eq!((reactor.deregister(token), reactor.get(token)), (None, None));
     assert!(reactor.is_empty());
     reactor.set_interest(token, Interest::READ).unwrap();
 }
@@ -96,22 +86,15 @@ fn a_stale_registration_cannot_speak_for_its_number() {
     let mut reactor = Reactor::new().unwrap();
     let (first, _peer) = pair_at(700);
     let number = first.as_raw_fd();
-    let stale = reactor
-        .register(first.as_fd(), Interest::READ, "stale")
-        .unwrap();
+    let stale = reactor.register(first.as_fd(), Interest::READ, "stale").unwrap();
     drop(first);
     let (second, mut peer) = pair_at(700);
     assert_eq!(second.as_raw_fd(), number);
-    let fresh = reactor
-        .register(second.as_fd(), Interest::READ, "fresh")
-        .unwrap();
+    let fresh = reactor.register(second.as_fd(), Interest::READ, "fresh").unwrap();
     peer.write_all(b"x").unwrap();
 
     let error = reactor.set_interest(stale, Interest::WRITE).unwrap_err();
-    assert_eq!(
-        error.raw_os_error(),
-        Some(rustix::io::Errno::BADF.raw_os_error())
-    );
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::BADF.raw_os_error()));
     reactor.set_interest(stale, Interest::NONE).unwrap();
     assert_eq!(ready(&reactor), [(fresh, true, false)]);
     assert_eq!(reactor.deregister(stale), Some("stale"));
@@ -158,9 +141,7 @@ fn registering_again_takes_the_kernels_entry_over() {
 fn a_refused_registration_leaves_nothing_behind() {
     let mut reactor = Reactor::new().unwrap();
     let file = File::open("Cargo.toml").unwrap();
-    let error = reactor
-        .register(file.as_fd(), Interest::READ, ())
-        .unwrap_err();
+    let error = reactor.register(file.as_fd(), Interest::READ, ()).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
     assert_eq!((reactor.len(), reactor.iter().count()), (0, 0));
     // With no interest the kernel is not asked, so it does not mind.
@@ -193,10 +174,7 @@ fn a_wait_is_never_shorter_than_its_timeout() {
     for micros in [1, 300, 1000, 1500] {
         let timeout = Duration::from_micros(micros);
         let begin = Instant::now();
-        assert_eq!(
-            reactor.poller().wait(&mut events, Some(timeout)).unwrap(),
-            0
-        );
+        assert_eq!(reactor.poller().wait(&mut events, Some(timeout)).unwrap(), 0);
         assert!(begin.elapsed() >= timeout);
     }
 }

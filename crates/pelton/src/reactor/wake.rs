@@ -79,13 +79,7 @@ impl Waker {
             handshake.notify();
         }
         let eventfd = EventFd::new()?;
-        Ok(Self {
-            shared: Arc::new(Shared {
-                handshake,
-                eventfd,
-                born: fork::generation(),
-            }),
-        })
+        Ok(Self { shared: Arc::new(Shared { handshake, eventfd, born: fork::generation() }) })
     }
 
     /// Ends the poller's wait, or keeps it from sleeping next. Async-signal-safe.

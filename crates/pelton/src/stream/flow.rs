@@ -32,11 +32,7 @@ pub struct FlowControl {
 impl FlowControl {
     /// The usual limits: pause above 64 KiB, resume at 16 KiB.
     pub const fn new() -> Self {
-        Self {
-            high: DEFAULT_HIGH,
-            low: DEFAULT_HIGH / 4,
-            paused: false,
-        }
+        Self { high: DEFAULT_HIGH, low: DEFAULT_HIGH / 4, paused: false }
     }
 
     /// Sets the limits. `high` is four times `low` if it is left out, `low` a quarter of `high`;
@@ -115,11 +111,7 @@ pub struct LimitsError {
 
 impl fmt::Display for LimitsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "high ({}) must be >= low ({}) must be >= 0",
-            self.high, self.low
-        )
+        write!(f, "high ({}) must be >= low ({}) must be >= 0", self.high, self.low)
     }
 }
 

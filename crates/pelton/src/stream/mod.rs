@@ -83,11 +83,7 @@ pub enum Flushed {
 impl<B> Stream<B> {
     /// An open connection with nothing queued. Asks the heap for nothing.
     pub const fn new() -> Self {
-        Self {
-            queue: WriteQueue::new(),
-            flow: FlowControl::new(),
-            state: State::new(),
-        }
+        Self { queue: WriteQueue::new(), flow: FlowControl::new(), state: State::new() }
     }
 
     /// Reads what there is, at most as much as `buf` holds.
@@ -100,10 +96,7 @@ impl<B> Stream<B> {
     /// which the read is made again.
     #[inline]
     pub fn read(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<Read> {
-        debug_assert!(
-            !buf.is_empty(),
-            "a read into nothing looks like the end of the stream"
-        );
+        debug_assert!(!buf.is_empty(), "a read into nothing looks like the end of the stream");
         Ok(Read::of(socket::recv(fd, buf)?))
     }
 
@@ -115,10 +108,7 @@ impl<B> Stream<B> {
     /// As [`read`](Self::read).
     #[inline]
     pub fn read_uninit(fd: BorrowedFd<'_>, buf: &mut [MaybeUninit<u8>]) -> io::Result<Read> {
-        debug_assert!(
-            !buf.is_empty(),
-            "a read into nothing looks like the end of the stream"
-        );
+        debug_assert!(!buf.is_empty(), "a read into nothing looks like the end of the stream");
         Ok(Read::of(socket::recv_uninit(fd, buf)?))
     }
 

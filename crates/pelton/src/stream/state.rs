@@ -98,10 +98,7 @@ const fn effect(phase: Phase, input: Input) -> Effect {
 impl State {
     /// An open connection that reads.
     pub const fn new() -> Self {
-        Self {
-            phase: Phase::Open,
-            marks: 0,
-        }
+        Self { phase: Phase::Open, marks: 0 }
     }
 
     /// Stops reading; true if it was reading before.

@@ -16,9 +16,7 @@ type Bytes = Stream<Vec<u8>>;
 fn pair() -> (UnixStream, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     sockopt::set_socket_send_buffer_size(&ours, 4096).unwrap();
-    theirs
-        .set_read_timeout(Some(Duration::from_secs(30)))
-        .unwrap();
+    theirs.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     (ours, theirs)
 }
 
@@ -43,10 +41,7 @@ fn pump(stream: &mut Bytes, ours: &UnixStream, theirs: &mut UnixStream, len: usi
 fn a_write_is_with_the_kernel_before_it_returns() {
     let (ours, mut theirs) = pair();
     let mut stream = Bytes::new();
-    assert_eq!(
-        stream.write(ours.as_fd(), b"ping".to_vec()).unwrap(),
-        Sent::All
-    );
+    assert_eq!(stream.write(ours.as_fd(), b"ping".to_vec()).unwrap(), Sent::All);
     assert_eq!((stream.queued(), stream.interest()), (0, Interest::READ));
     let mut got = [0; 4];
     theirs.read_exact(&mut got).unwrap();
@@ -59,27 +54,14 @@ fn what_the_kernel_refuses_is_queued_and_arrives_in_order() {
     let (ours, mut theirs) = pair();
     let mut stream = Bytes::new();
     let big = numbered(500_000);
-    assert_eq!(
-        stream.write(ours.as_fd(), big.clone()).unwrap(),
-        Sent::Queued
-    );
+    assert_eq!(stream.write(ours.as_fd(), big.clone()).unwrap(), Sent::Queued);
     let queued = stream.queued();
-    assert!(
-        0 < queued && queued < big.len(),
-        "a part of it was sent: {queued}"
-    );
+    assert!(0 < queued && queued < big.len(), "a part of it was sent: {queued}");
     assert_eq!(stream.interest(), Interest::BOTH);
-    assert_eq!(
-        stream.write(ours.as_fd(), b"tail".to_vec()).unwrap(),
-        Sent::Queued
-    );
+    assert_eq!(stream.write(ours.as_fd(), b"tail".to_vec()).unwrap(), Sent::Queued);
     stream.hold(b"!".to_vec());
     assert_eq!(stream.queued(), queued + 5);
-    assert_eq!(
-        stream.flush(ours.as_fd()).unwrap(),
-        Flushed::Partial,
-        "nobody has read"
-    );
+    assert_eq!(stream.flush(ours.as_fd()).unwrap(), Flushed::Partial, "nobody has read");
 
     let got = pump(&mut stream, &ours, &mut theirs, big.len() + 5);
     assert!(got[..big.len()] == big && &got[big.len()..] == b"tail!");
@@ -92,9 +74,7 @@ fn many_chunks_are_gathered_over_many_calls() {
         let (ours, mut theirs) = pair();
         let mut stream = Bytes::new();
         let bytes = numbered(count * 3);
-        bytes
-            .chunks(3)
-            .for_each(|chunk| stream.hold(chunk.to_vec()));
+        bytes.chunks(3).for_each(|chunk| stream.hold(chunk.to_vec()));
         assert_eq!(stream.queued(), bytes.len());
         assert_eq!(pump(&mut stream, &ours, &mut theirs, bytes.len()), bytes);
     }
@@ -109,11 +89,7 @@ fn offered_bytes_are_taken_in_part_or_not_at_all() {
     while Bytes::try_send(ours.as_fd(), &bytes).unwrap() > 0 {}
     let mut stream = Bytes::new();
     assert_eq!(stream.write(ours.as_fd(), bytes).unwrap(), Sent::Queued);
-    assert_eq!(
-        stream.queued(),
-        500_000,
-        "a full socket: the whole chunk waits"
-    );
+    assert_eq!(stream.queued(), 500_000, "a full socket: the whole chunk waits");
 }
 
 #[test]
@@ -121,30 +97,15 @@ fn a_read_tells_data_and_nothing_and_the_end_apart() {
     let (ours, mut theirs) = pair();
     let mut buffer = [0; 4];
     let mut uninit = [MaybeUninit::uninit(); 4];
-    assert_eq!(
-        Bytes::read(ours.as_fd(), &mut buffer).unwrap(),
-        Read::WouldBlock
-    );
-    assert_eq!(
-        Bytes::read_uninit(ours.as_fd(), &mut uninit).unwrap(),
-        Read::WouldBlock
-    );
+    assert_eq!(Bytes::read(ours.as_fd(), &mut buffer).unwrap(), Read::WouldBlock);
+    assert_eq!(Bytes::read_uninit(ours.as_fd(), &mut uninit).unwrap(), Read::WouldBlock);
     theirs.write_all(b"abcdefg").unwrap();
-    assert_eq!(
-        Bytes::read(ours.as_fd(), &mut buffer).unwrap(),
-        Read::Data(4)
-    );
+    assert_eq!(Bytes::read(ours.as_fd(), &mut buffer).unwrap(), Read::Data(4));
     assert_eq!(&buffer, b"abcd");
-    assert_eq!(
-        Bytes::read_uninit(ours.as_fd(), &mut uninit).unwrap(),
-        Read::Data(3)
-    );
+    assert_eq!(Bytes::read_uninit(ours.as_fd(), &mut uninit).unwrap(), Read::Data(3));
     drop(theirs);
     assert_eq!(Bytes::read(ours.as_fd(), &mut buffer).unwrap(), Read::Eof);
-    assert_eq!(
-        Bytes::read_uninit(ours.as_fd(), &mut uninit).unwrap(),
-        Read::Eof
-    );
+    assert_eq!(Bytes::read_uninit(ours.as_fd(), &mut uninit).unwrap(), Read::Eof);
 }
 
 #[test]
@@ -153,18 +114,12 @@ fn a_closed_peer_is_an_error_and_no_signal() {
     drop(theirs);
     let mut stream = Bytes::new();
     let error = stream.write(ours.as_fd(), b"late".to_vec()).unwrap_err();
-    assert_eq!(
-        (error.kind(), stream.queued()),
-        (io::ErrorKind::BrokenPipe, 0)
-    );
+    assert_eq!((error.kind(), stream.queued()), (io::ErrorKind::BrokenPipe, 0));
     for _ in 0..2 {
         stream.hold(b"later".to_vec());
     }
     let error = stream.flush(ours.as_fd()).unwrap_err();
-    assert_eq!(
-        (error.kind(), stream.queued()),
-        (io::ErrorKind::BrokenPipe, 10)
-    );
+    assert_eq!((error.kind(), stream.queued()), (io::ErrorKind::BrokenPipe, 10));
     assert_eq!(stream.take_queue(), [b"later".to_vec(), b"later".to_vec()]);
     assert_eq!(stream.queued(), 0);
 }
@@ -193,19 +148,13 @@ fn ending_our_side_is_an_end_of_file_for_the_peer() {
     let (ours, mut theirs) = pair();
     let mut stream = Bytes::new();
     stream.hold(b"last".to_vec());
-    assert_eq!(
-        stream.state_mut().shut_write(false),
-        WriteShutdown::AfterFlush
-    );
+    assert_eq!(stream.state_mut().shut_write(false), WriteShutdown::AfterFlush);
     assert_eq!(stream.flush(ours.as_fd()).unwrap(), Flushed::Drained);
     Bytes::shutdown_write(ours.as_fd()).unwrap();
     let mut got = Vec::new();
     theirs.read_to_end(&mut got).unwrap();
     assert_eq!(got, b"last");
-    assert_eq!(
-        Bytes::read(ours.as_fd(), &mut [0; 4]).unwrap(),
-        Read::WouldBlock
-    );
+    assert_eq!(Bytes::read(ours.as_fd(), &mut [0; 4]).unwrap(), Read::WouldBlock);
 }
 
 #[test]
@@ -219,11 +168,7 @@ fn interest_is_what_state_and_queue_want() {
     stream.state_mut().resume();
     assert_eq!(stream.interest(), Interest::BOTH);
     stream.state_mut().close();
-    assert_eq!(
-        stream.interest(),
-        Interest::WRITE,
-        "what is queued still goes out"
-    );
+    assert_eq!(stream.interest(), Interest::WRITE, "what is queued still goes out");
     stream.state_mut().lose();
     assert_eq!(stream.interest(), Interest::NONE);
 }

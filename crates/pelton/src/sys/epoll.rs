@@ -45,9 +45,7 @@ impl Watched {
 
 impl Epoll {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self {
-            fd: epoll::create(CreateFlags::CLOEXEC)?,
-        })
+        Ok(Self { fd: epoll::create(CreateFlags::CLOEXEC)? })
     }
 
     pub(crate) fn add(&self, fd: Watched, data: u64, flags: EventFlags) -> Result<(), Errno> {
@@ -85,7 +83,15 @@ impl Epoll {
                 answer => return answer,
             }
         }
-        let timeout = timeout.map(|timeout| in_milliseconds(timeout, i32::MAX));
+        self.wait_in_milliseconds(events, timeout)
+    }
+
+    fn wait_in_milliseconds(
+        &self,
+        events: &mut Vec<RawEvent>,
+        timeout: Option<Duration>,
+    ) -> Result<usize, Errno> {
+        let timeout = timeout.map(in_milliseconds);
         epoll::wait(&self.fd, spare_capacity(events), timeout.as_ref())
     }
 
@@ -140,12 +146,13 @@ impl AsFd for Epoll {
     }
 }
 
-/// Rounds up to a whole millisecond, at most `most` of them.
-fn in_milliseconds(timeout: Duration, most: i32) -> Timespec {
-    let most = u64::from(most.unsigned_abs());
-    let millis = timeout.as_nanos().div_ceil(1_000_000);
-    let millis = u64::try_from(millis).unwrap_or(most).min(most);
-    Duration::from_millis(millis)
-        .try_into()
-        .expect("an i32 of milliseconds fits in a timespec")
+/// Rounds up to a whole millisecond, at most as many as an `i32` counts: 24 days.
+fn in_milliseconds(timeout: Duration) -> Timespec {
+    let begun = timeout.subsec_nanos().div_ceil(1_000_000);
+    let millis = timeout.as_secs().saturating_mul(1000).saturating_add(begun.into());
+    let millis = i64::try_from(millis).unwrap_or(i64::MAX).min(i32::MAX.into());
+    Timespec { tv_sec: millis / 1000, tv_nsec: millis % 1000 * 1_000_000 }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -44,3 +44,6 @@ impl AsFd for EventFd {
         self.fd.as_fd()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

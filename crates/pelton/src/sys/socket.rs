@@ -53,9 +53,7 @@ pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
 #[inline]
 pub(crate) fn send_gathered(fd: BorrowedFd<'_>, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     let mut no_control = SendAncillaryBuffer::default();
-    taken(retry_on_intr(|| {
-        rustix::net::sendmsg(fd, slices, &mut no_control, SEND)
-    }))
+    taken(retry_on_intr(|| rustix::net::sendmsg(fd, slices, &mut no_control, SEND)))
 }
 
 pub(crate) fn shutdown_write(fd: BorrowedFd<'_>) -> io::Result<()> {

@@ -18,10 +18,7 @@ fn nothing_is_due_before_its_deadline() {
     let mut timers = Timers::new();
     timers.insert(1.5, "a");
     assert_eq!(timers.pop_due(1.499_999), None);
-    assert_eq!(
-        (timers.next_deadline(), timers.peek()),
-        (Some(1.5), Some(&"a"))
-    );
+    assert_eq!((timers.next_deadline(), timers.peek()), (Some(1.5), Some(&"a")));
     assert_eq!(timers.pop_due(1.5), Some("a"));
     assert!(timers.is_empty());
 }
@@ -29,13 +26,9 @@ fn nothing_is_due_before_its_deadline() {
 #[test]
 fn a_deadline_that_never_comes_hides_none_that_does() {
     let mut timers = Timers::new();
-    for (deadline, item) in [
-        (f64::NAN, "n"),
-        (f64::INFINITY, "i"),
-        (2.0, "b"),
-        (f64::NAN, "m"),
-        (1.0, "a"),
-    ] {
+    for (deadline, item) in
+        [(f64::NAN, "n"), (f64::INFINITY, "i"), (2.0, "b"), (f64::NAN, "m"), (1.0, "a")]
+    {
         timers.insert(deadline, item);
     }
     let due: Vec<_> = std::iter::from_fn(|| timers.pop_due(f64::MAX)).collect();
@@ -44,10 +37,7 @@ fn a_deadline_that_never_comes_hides_none_that_does() {
     assert_eq!(timers.pop_due(f64::INFINITY), Some("i"));
     assert_eq!(timers.pop_due(f64::INFINITY), None);
     assert_eq!(timers.next_deadline(), None, "a poll for it would spin");
-    assert_eq!(
-        (timers.pop(), timers.pop(), timers.pop()),
-        (Some("n"), Some("m"), None)
-    );
+    assert_eq!((timers.pop(), timers.pop(), timers.pop()), (Some("n"), Some("m"), None));
 }
 
 #[test]

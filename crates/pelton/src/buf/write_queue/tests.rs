@@ -8,10 +8,7 @@ fn gathered(queue: &WriteQueue<Vec<u8>>, most: usize) -> Vec<u8> {
     let mut slices = vec![IoSlice::new(&[]); most];
     let count = queue.gather(&mut slices);
     assert!(slices[count..].iter().all(|slice| slice.is_empty()));
-    slices[..count]
-        .iter()
-        .flat_map(|slice| slice.to_vec())
-        .collect()
+    slices[..count].iter().flat_map(|slice| slice.to_vec()).collect()
 }
 
 #[test]
@@ -34,11 +31,7 @@ fn the_rest_is_what_was_not_sent() {
     assert_eq!((queue.len(), queue.single()), (3, Some(b"llo".as_slice())));
     queue.push(b"!".to_vec());
     assert_eq!((queue.len(), queue.single()), (4, None));
-    assert_eq!(
-        gathered(&queue, 1),
-        b"llo",
-        "no more than there is room for"
-    );
+    assert_eq!(gathered(&queue, 1), b"llo", "no more than there is room for");
     assert_eq!(gathered(&queue, 8), b"llo!");
 }
 
@@ -75,11 +68,7 @@ fn what_is_taken_out_is_whole_and_in_order() {
     assert_eq!(queue.take_all(), [b"ab".to_vec(), b"c".to_vec()]);
     assert!(queue.is_empty());
     queue.push(b"d".to_vec());
-    assert_eq!(
-        gathered(&queue, 4),
-        b"d",
-        "nothing of the old chunk's offset is left"
-    );
+    assert_eq!(gathered(&queue, 4), b"d", "nothing of the old chunk's offset is left");
     queue.clear();
     assert!(queue.is_empty());
 }

@@ -53,18 +53,8 @@ fn the_latest_registration_owns_the_number() {
     let fresh = registry.insert(watched, 2);
     assert!(!registry.owns_number(stale) && registry.owns_number(fresh));
     registry.remove(stale);
-    assert!(
-        registry.owns_number(fresh),
-        "the stale one gives nothing up"
-    );
+    assert!(registry.owns_number(fresh), "the stale one gives nothing up");
     registry.remove(fresh);
     assert_eq!(registry.owners[watched.index()], None);
-    assert_eq!(
-        (
-            registry.len(),
-            registry.iter().count(),
-            registry.tokens().count()
-        ),
-        (0, 0, 0)
-    );
+    assert_eq!((registry.len(), registry.iter().count(), registry.tokens().count()), (0, 0, 0));
 }

@@ -69,11 +69,7 @@ fn many_threads_lose_no_wake_up() {
         start.wait();
         let mut events = Events::with_capacity(4);
         while work.load(Ordering::Relaxed) < THREADS * EACH {
-            let timeout = if waker.prepare_sleep() {
-                HANG
-            } else {
-                Duration::ZERO
-            };
+            let timeout = if waker.prepare_sleep() { HANG } else { Duration::ZERO };
             let count = poller.wait(&mut events, Some(timeout)).unwrap();
             assert!(timeout.is_zero() || count > 0, "slept through a wake-up");
             waker.awake();

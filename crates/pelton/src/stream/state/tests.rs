@@ -89,10 +89,7 @@ fn check(before: State, input: Input) -> State {
     assert_eq!(seen(&state), model, "{before:?} after {input:?}");
     assert_eq!(changed, state != before, "{before:?} after {input:?}");
     assert_eq!(state.is_open(), !model.closing);
-    assert_eq!(
-        state.wants_read(),
-        !model.paused && !model.peer_eof && !model.closing
-    );
+    assert_eq!(state.wants_read(), !model.paused && !model.peer_eof && !model.closing);
     state
 }
 
@@ -115,10 +112,7 @@ fn nothing_leads_back() {
     let mut state = State::new();
     assert!(state.lose());
     for input in INPUTS {
-        assert!(
-            !apply(&mut state, input),
-            "{input:?} changed a lost connection"
-        );
+        assert!(!apply(&mut state, input), "{input:?} changed a lost connection");
     }
     assert!(state.is_lost() && state.is_closing() && !state.wants_read());
 }
