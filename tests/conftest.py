@@ -67,6 +67,7 @@ def loop(request, errors):
     gc.collect()
     before = open_fds()
     loop = new_loop()
+    loop.set_debug(False)  # Whatever PYTHONDEVMODE says; the tests of debug mode ask for it.
     loop.set_exception_handler(lambda _, context: errors.append(context))
     yield loop
     left = _finish(loop)

@@ -62,7 +62,7 @@ async def which():
 
 
 def test_run():
-    assert pelton.run(which()) == (pelton.Loop, False)
+    assert pelton.run(which()) == (pelton.Loop, sys.flags.dev_mode)
     assert pelton.run(which(), debug=True) == (pelton.Loop, True)
     kind, _ = pelton.run(which(), loop_factory=asyncio.SelectorEventLoop)
     assert kind is asyncio.SelectorEventLoop
@@ -110,8 +110,8 @@ def test_run_refuses_what_asyncio_refuses():
 
 def test_runner():
     with asyncio.Runner(loop_factory=pelton.new_event_loop) as runner:
-        assert runner.run(which()) == (pelton.Loop, False)
-        assert runner.run(which()) == (pelton.Loop, False)
+        assert runner.run(which()) == (pelton.Loop, sys.flags.dev_mode)
+        assert runner.run(which()) == (pelton.Loop, sys.flags.dev_mode)
 
 
 @needs_policies
@@ -122,7 +122,7 @@ def test_policy():
         try:
             policy = pelton.EventLoopPolicy()
             asyncio.set_event_loop_policy(policy)
-            assert asyncio.run(which()) == (pelton.Loop, False)
+            assert asyncio.run(which()) == (pelton.Loop, sys.flags.dev_mode)
             loop = asyncio.new_event_loop()
             loop.close()
             assert type(loop) is pelton.Loop

@@ -347,7 +347,9 @@ def test_keyboard_interrupt_in_a_reader(loop, ends):
     assert loop.run_until_complete(asyncio.sleep(0, "fine")) == "fine"
 
 
-async def test_the_file_object_is_not_needed_any_more_after_removal(loop, ends):
+@pytest.mark.parametrize("debug", [False, True])
+async def test_the_callback_is_let_go_at_removal(loop, ends, debug):
+    loop.set_debug(debug)
     left, _ = ends
 
     class Callback:

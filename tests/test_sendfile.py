@@ -39,6 +39,33 @@ async def test_a_whole_file(loop, pair, kind, file):
     assert not transport.is_closing()
 
 
+async def test_from_an_accepted_connection_in_debug_mode(loop, file):
+    """Debug mode checks that every socket is non-blocking: accepted ones must look so in Python too."""
+    loop.set_debug(True)
+    sent = loop.create_future()
+
+    class Server(Recorder):
+        def connection_made(self, transport):
+            super().connection_made(transport)
+            self.task = loop.create_task(self.send())
+
+        async def send(self):
+            try:
+                sent.set_result(await loop.sendfile(self.transport, file, 0, 1000))
+            except Exception as exc:
+                sent.set_exception(exc)
+            self.transport.close()
+
+    async with await loop.create_server(Server, "127.0.0.1", 0) as server:
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        received = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        assert await within(sent) == 1000
+        assert received == DATA[:1000]
+    loop.set_debug(False)
+
+
 @pytest.mark.parametrize(
     ("offset", "count", "expected"),
     [
