@@ -10,7 +10,6 @@ import traceback
 import warnings
 from asyncio import base_events, format_helpers, trsock
 from asyncio.log import logger
-from types import FrameType
 from typing import Any
 
 from ._pelton import StreamTransport
@@ -20,9 +19,8 @@ from ._pelton import StreamTransport
 
 def stack() -> traceback.StackSummary:
     """Where the running code is, for a handle made in debug mode."""
-    frame: FrameType | None = sys._getframe(0)
-    # This function's own frame is of no interest.
-    return format_helpers.extract_stack(frame.f_back if frame is not None else None)
+    # Not kept in a variable: a frame that holds itself is freed by the collector only.
+    return format_helpers.extract_stack(sys._getframe(1))
 
 
 def callback_failed(loop: Any, handle: Any, exc: BaseException) -> None:

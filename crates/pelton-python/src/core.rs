@@ -126,18 +126,30 @@ impl Class for LoopCore {
                 Ok(Ref::none())
             })
             .none(c"_close_core", close)
-            .get_set(c"_stopping", |this| Ok(Ref::bool(this.stopping.get())), |this, value| {
-                this.stopping.set(value.is_true()?);
-                Ok(())
-            })
-            .get_set(c"_debug", |this| Ok(Ref::bool(this.debug.get())), |this, value| {
-                this.debug.set(value.is_true()?);
-                Ok(())
-            })
-            .get_set(c"_closed", |this| Ok(Ref::bool(this.closed.get())), |this, value| {
-                this.closed.set(value.is_true()?);
-                Ok(())
-            })
+            .get_set(
+                c"_stopping",
+                |this| Ok(Ref::bool(this.stopping.get())),
+                |this, value| {
+                    this.stopping.set(value.is_true()?);
+                    Ok(())
+                },
+            )
+            .get_set(
+                c"_debug",
+                |this| Ok(Ref::bool(this.debug.get())),
+                |this, value| {
+                    this.debug.set(value.is_true()?);
+                    Ok(())
+                },
+            )
+            .get_set(
+                c"_closed",
+                |this| Ok(Ref::bool(this.closed.get())),
+                |this, value| {
+                    this.closed.set(value.is_true()?);
+                    Ok(())
+                },
+            )
             .get_set(c"_thread_id", thread_id, set_thread_id);
         watch::describe(spec);
         listener::describe(spec);

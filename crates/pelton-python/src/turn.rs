@@ -38,9 +38,8 @@ fn turn(this: This<'_, LoopCore>) -> Result<()> {
     this.drain_inbox();
     let mut events = this.events.take();
     let polled = poll(this, &mut events);
-    let dispatched = polled.and_then(|count| {
-        (0..count).try_for_each(|index| dispatch(this, events.get(index)))
-    });
+    let dispatched =
+        polled.and_then(|count| (0..count).try_for_each(|index| dispatch(this, events.get(index))));
     this.events.replace(events);
     dispatched?;
     this.take_due_timers();

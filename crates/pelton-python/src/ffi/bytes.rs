@@ -1,5 +1,6 @@
 //! `bytes` objects: chunks of a write queue, and the loop's read buffer.
 
+use std::mem::MaybeUninit;
 use std::slice;
 
 use pyo3::ffi;
@@ -57,23 +58,21 @@ impl ReadBuffer {
                     READ_BUFFER_SIZE as ffi::Py_ssize_t,
                 ))?
             };
-            // A slice of u8 must be initialised; zeroing touches the pages once in a loop's life.
-            // SAFETY: the object was made with this many bytes, and is unshared.
-            unsafe {
-                ffi::PyBytes_AS_STRING(object.as_ptr()).cast_mut().write_bytes(0, READ_BUFFER_SIZE);
-            }
             self.object = Some(object);
         }
         Ok(self.object.as_ref().expect("was just made"))
     }
 
     /// The buffer to read into.
-    pub(crate) fn space(&mut self) -> Result<&mut [u8]> {
+    pub(crate) fn space(&mut self) -> Result<&mut [MaybeUninit<u8>]> {
         let ptr = self.object()?.as_ptr();
-        // SAFETY: between reads this value holds the only reference (see `take_back`), the size
-        // is the one it was made with, and every byte is initialised.
+        // SAFETY: between reads this value holds the only reference (see `take_back`), and the
+        // size is the one it was made with; bytes that hold nothing yet are said to.
         Ok(unsafe {
-            slice::from_raw_parts_mut(ffi::PyBytes_AS_STRING(ptr).cast_mut().cast(), READ_BUFFER_SIZE)
+            slice::from_raw_parts_mut(
+                ffi::PyBytes_AS_STRING(ptr).cast_mut().cast(),
+                READ_BUFFER_SIZE,
+            )
         })
     }
 

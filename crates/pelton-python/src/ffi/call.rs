@@ -25,8 +25,12 @@ impl Obj<'_> {
         // SAFETY: the callable and every argument are alive for the call; the first place of the
         // array is scratch, as the offset flag promises.
         unsafe {
-            let result =
-                ffi::PyObject_Vectorcall(self.as_ptr(), array.as_ptr().add(1), count, ptr::null_mut());
+            let result = ffi::PyObject_Vectorcall(
+                self.as_ptr(),
+                array.as_ptr().add(1),
+                count,
+                ptr::null_mut(),
+            );
             Ref::from_new(result)
         }
     }
@@ -71,8 +75,12 @@ pub(crate) fn call_slots(callable: Obj<'_>, args: &[Slot; 3], count: usize) -> R
     let count = count | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
     // SAFETY: the callable and the first `count` arguments are alive for the call.
     unsafe {
-        let result =
-            ffi::PyObject_Vectorcall(callable.as_ptr(), array.as_ptr().add(1), count, ptr::null_mut());
+        let result = ffi::PyObject_Vectorcall(
+            callable.as_ptr(),
+            array.as_ptr().add(1),
+            count,
+            ptr::null_mut(),
+        );
         Ref::from_new(result)
     }
 }

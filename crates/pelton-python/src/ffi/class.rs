@@ -160,9 +160,8 @@ fn base_slots(class: Obj<'_>) -> Result<Vec<usize>> {
         if !dict.is_null() && !base.is_null() {
             let (mut position, mut key, mut value) = (0, ptr::null_mut(), ptr::null_mut());
             // SAFETY: walks a class dict that nothing changes meanwhile; key and value are lent.
-            while unsafe {
-                ffi::PyDict_Next(dict, &raw mut position, &raw mut key, &raw mut value)
-            } != 0
+            while unsafe { ffi::PyDict_Next(dict, &raw mut position, &raw mut key, &raw mut value) }
+                != 0
             {
                 // SAFETY: the value is alive; its exact type tells that it is a member descriptor.
                 unsafe {

@@ -353,7 +353,8 @@ impl Interned {
         self.object
             .get_or_init(|| {
                 // SAFETY: a C string in, a new reference or null out.
-                let name = unsafe { Ref::from_new(ffi::PyUnicode_InternFromString(self.text.as_ptr())) };
+                let name =
+                    unsafe { Ref::from_new(ffi::PyUnicode_InternFromString(self.text.as_ptr())) };
                 name.unwrap_or_else(|_| panic!("no memory for the name {:?}", self.text))
             })
             .obj()

@@ -307,4 +307,3 @@ where
     let this = unsafe { this::<T>(object) };
     guarded(ptr::null_mut(), || function::<F>()(this).map(Ref::into_ptr))
 }
-

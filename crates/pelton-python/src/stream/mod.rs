@@ -26,8 +26,8 @@ use pelton::stream::Stream;
 use rustix::net::SocketAddrAny;
 
 use crate::core::LoopCore;
-use crate::ffi::{BytesRef, Class, Obj, Raised, Ref, Result, Slot, Spec, This, TypeCell, Visit};
 use crate::ffi::borrow_fd;
+use crate::ffi::{BytesRef, Class, Obj, Raised, Ref, Result, Slot, Spec, This, TypeCell, Visit};
 use crate::names;
 
 pub(crate) use info::address as socket_address;
@@ -53,8 +53,13 @@ pub(crate) enum Descriptor {
     /// The transport itself.
     Own(OwnedFd),
     /// A Python socket object, which the transport holds and closes.
-    Socket { socket: Slot, number: RawFd },
-    Closed { number: RawFd },
+    Socket {
+        socket: Slot,
+        number: RawFd,
+    },
+    Closed {
+        number: RawFd,
+    },
 }
 
 impl Descriptor {

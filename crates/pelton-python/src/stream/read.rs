@@ -33,11 +33,7 @@ pub(super) fn describe(spec: &mut Spec<StreamTransport>) {
 
 impl This<'_, StreamTransport> {
     /// What the poller says of this connection.
-    pub(crate) fn on_ready(
-        self,
-        core: This<'_, LoopCore>,
-        readiness: Readiness,
-    ) -> Result<()> {
+    pub(crate) fn on_ready(self, core: This<'_, LoopCore>, readiness: Readiness) -> Result<()> {
         if readiness.readable() && self.stream.borrow().state().wants_read() {
             if self.get_buffer.is_set() {
                 self.read_into_protocol(core)?;
@@ -56,7 +52,7 @@ impl This<'_, StreamTransport> {
             let mut buffer = core.read_buffer.borrow_mut();
             let descriptor = self.descriptor.borrow();
             let Some(fd) = descriptor.borrow() else { return Ok(()) };
-            let answer = Stream::<Chunk>::read(fd, buffer.space()?);
+            let answer = Stream::<Chunk>::read_uninit(fd, buffer.space()?);
             drop(descriptor);
             match answer {
                 Ok(Read::Data(count)) => buffer.deliver(count)?,

@@ -47,9 +47,7 @@ fn check(this: This<'_, StreamTransport>, method: &str) -> Result<()> {
         return Err(Raised::runtime_error(&format!("Cannot call {method}() after write_eof()")));
     }
     if this.empty_waiter.is_set() {
-        return Err(Raised::runtime_error(&format!(
-            "unable to {method}; sendfile is in progress"
-        )));
+        return Err(Raised::runtime_error(&format!("unable to {method}; sendfile is in progress")));
     }
     Ok(())
 }
@@ -307,12 +305,7 @@ impl This<'_, StreamTransport> {
         Ok(())
     }
 
-    fn signal(
-        self,
-        core: This<'_, LoopCore>,
-        method: &names::Name,
-        failed: &str,
-    ) -> Result<()> {
+    fn signal(self, core: This<'_, LoopCore>, method: &names::Name, failed: &str) -> Result<()> {
         let protocol = self.protocol.get_or_none();
         match protocol.obj().call_method(method, &[]) {
             Ok(_) => Ok(()),
