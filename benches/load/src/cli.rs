@@ -85,9 +85,7 @@ pub(crate) struct Target {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let value: f64 = text
-        .parse()
-        .map_err(|_| "not a number of seconds".to_owned())?;
+    let value: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     if value > 0.0 && value <= 86_400.0 {
         Ok(Duration::from_secs_f64(value))
     } else {

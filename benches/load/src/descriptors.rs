@@ -7,11 +7,5 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Where even that is too low, opening one more connection says so.
 pub(crate) fn raise_limit() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    let _ = setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: maximum,
-            maximum,
-        },
-    );
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }

@@ -94,27 +94,16 @@ pub(crate) fn run<R: Reply>(
         let now = Instant::now();
         if now >= give_up {
             let (busy, all) = (run.busy, connections.len());
-            return Err(format!(
-                "{busy} of {all} connections were still waiting for an answer"
-            ));
+            return Err(format!("{busy} of {all} connections were still waiting for an answer"));
         }
-        poller
-            .wait(Some(give_up - now))
-            .map_err(|error| format!("cannot wait: {error}"))?;
+        poller.wait(Some(give_up - now)).map_err(|error| format!("cannot wait: {error}"))?;
         for index in 0..poller.len() {
             run.advance(&mut connections[poller.token(index) as usize])?;
         }
     }
     let elapsed = run.last_answer - start;
-    let report = Report {
-        latencies: run.latencies,
-        elapsed,
-        non_ok: None,
-    };
-    Ok(Finished {
-        report,
-        connections,
-    })
+    let report = Report { latencies: run.latencies, elapsed, non_ok: None };
+    Ok(Finished { report, connections })
 }
 
 impl Run<'_> {
@@ -184,8 +173,7 @@ impl Run<'_> {
     /// Accounts for a complete answer.
     fn finish<R: Reply>(&mut self, connection: &mut Connection<R>, now: Instant) {
         let nanos = (now - connection.started).as_nanos();
-        self.latencies
-            .record(u64::try_from(nanos).unwrap_or(u64::MAX));
+        self.latencies.record(u64::try_from(nanos).unwrap_or(u64::MAX));
         self.last_answer = now;
         self.busy -= 1;
         connection.busy = false;

@@ -8,13 +8,9 @@ use crate::drive::{self, Limit, Reply};
 
 pub(crate) fn run(options: &EchoOptions) -> Result<(), Failure> {
     let message: Rc<[u8]> = pattern(options.size as usize).into();
-    let limit = Limit {
-        seconds: options.target.seconds,
-        messages: options.messages,
-    };
-    let finished = drive::run(&options.target, &limit, &message, || {
-        EchoReply::new(Rc::clone(&message))
-    })?;
+    let limit = Limit { seconds: options.target.seconds, messages: options.messages };
+    let finished =
+        drive::run(&options.target, &limit, &message, || EchoReply::new(Rc::clone(&message)))?;
     finished.report.print()?;
     if let Some(hold) = options.hold {
         std::thread::sleep(hold);
@@ -39,11 +35,7 @@ struct EchoReply {
 
 impl EchoReply {
     fn new(message: Rc<[u8]>) -> Self {
-        Self {
-            message,
-            received: 0,
-            compared: false,
-        }
+        Self { message, received: 0, compared: false }
     }
 }
 

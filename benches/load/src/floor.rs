@@ -31,11 +31,7 @@ pub(crate) fn run(options: &FloorOptions) -> Result<(), Failure> {
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let family = if address.is_ipv4() {
-        AddressFamily::INET
-    } else {
-        AddressFamily::INET6
-    };
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -95,10 +91,7 @@ impl Server {
                 self.connections.len() - 1
             });
             self.poller.add(&stream, place as u64, EventFlags::IN)?;
-            self.connections[place] = Some(Connection {
-                stream,
-                queued: Vec::new(),
-            });
+            self.connections[place] = Some(Connection { stream, queued: Vec::new() });
         }
     }
 

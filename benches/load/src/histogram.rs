@@ -17,10 +17,7 @@ pub(crate) struct Histogram {
 
 impl Histogram {
     pub(crate) fn new() -> Self {
-        Self {
-            counts: vec![0; EXACT as usize + DOUBLINGS * PER_DOUBLING],
-            total: 0,
-        }
+        Self { counts: vec![0; EXACT as usize + DOUBLINGS * PER_DOUBLING], total: 0 }
     }
 
     pub(crate) fn record(&mut self, value: u64) {
@@ -74,16 +71,10 @@ mod tests {
     #[test]
     fn every_value_lands_near_the_middle_of_its_bucket() {
         for shift in 0..64 {
-            for value in [
-                1u64 << shift,
-                (1u64 << shift) | (1u64 << shift >> 1),
-                u64::MAX >> shift,
-            ] {
+            for value in [1u64 << shift, (1u64 << shift) | (1u64 << shift >> 1), u64::MAX >> shift]
+            {
                 let near = middle(bucket(value));
-                assert!(
-                    near.abs_diff(value) as f64 <= value as f64 * 0.01,
-                    "{value} -> {near}"
-                );
+                assert!(near.abs_diff(value) as f64 <= value as f64 * 0.01, "{value} -> {near}");
             }
         }
     }
@@ -96,10 +87,7 @@ mod tests {
             assert!(index == last || index == last + 1, "{value}");
             last = index;
         }
-        assert_eq!(
-            bucket(u64::MAX),
-            EXACT as usize + DOUBLINGS * PER_DOUBLING - 1
-        );
+        assert_eq!(bucket(u64::MAX), EXACT as usize + DOUBLINGS * PER_DOUBLING - 1);
     }
 
     #[test]

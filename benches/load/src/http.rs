@@ -7,21 +7,9 @@ use crate::response::Response;
 
 pub(crate) fn run(options: &HttpOptions) -> Result<(), Failure> {
     let request = request(options);
-    let limit = Limit {
-        seconds: options.target.seconds,
-        messages: None,
-    };
-    let mut finished = drive::run(
-        &options.target,
-        &limit,
-        request.as_bytes(),
-        HttpReply::default,
-    )?;
-    let non_ok = finished
-        .connections
-        .iter()
-        .map(|connection| connection.reply.non_ok)
-        .sum();
+    let limit = Limit { seconds: options.target.seconds, messages: None };
+    let mut finished = drive::run(&options.target, &limit, request.as_bytes(), HttpReply::default)?;
+    let non_ok = finished.connections.iter().map(|connection| connection.reply.non_ok).sum();
     finished.report.non_ok = Some(non_ok);
     finished.report.print()
 }
@@ -29,11 +17,8 @@ pub(crate) fn run(options: &HttpOptions) -> Result<(), Failure> {
 fn request(options: &HttpOptions) -> String {
     let HttpOptions { target, path } = options;
     // An IPv6 address stands in brackets in a URL, and so in Host.
-    let host = if target.host.contains(':') {
-        format!("[{}]", target.host)
-    } else {
-        target.host.clone()
-    };
+    let host =
+        if target.host.contains(':') { format!("[{}]", target.host) } else { target.host.clone() };
     let port = target.port;
     format!(
         "GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nUser-Agent: pelton-load\r\nAccept: */*\r\n\r\n"

@@ -19,19 +19,11 @@ pub(crate) struct Poller {
 impl Poller {
     pub(crate) fn new() -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Self {
-            epoll,
-            events: Vec::with_capacity(BATCH),
-        })
+        Ok(Self { epoll, events: Vec::with_capacity(BATCH) })
     }
 
     pub(crate) fn add(&self, source: impl AsFd, token: u64, flags: EventFlags) -> io::Result<()> {
-        Ok(epoll::add(
-            &self.epoll,
-            source,
-            EventData::new_u64(token),
-            flags,
-        )?)
+        Ok(epoll::add(&self.epoll, source, EventData::new_u64(token), flags)?)
     }
 
     pub(crate) fn modify(
@@ -40,12 +32,7 @@ impl Poller {
         token: u64,
         flags: EventFlags,
     ) -> io::Result<()> {
-        Ok(epoll::modify(
-            &self.epoll,
-            source,
-            EventData::new_u64(token),
-            flags,
-        )?)
+        Ok(epoll::modify(&self.epoll, source, EventData::new_u64(token), flags)?)
     }
 
     /// Waits until something is ready, or until `timeout` is over; `None` waits without end.

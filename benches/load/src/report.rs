@@ -34,10 +34,7 @@ impl fmt::Display for Report {
         let rate = messages as f64 / seconds.max(1e-9);
         let micros = |share| self.latencies.quantile(share) as f64 / 1e3;
         let (p50, p99) = (micros(0.5), micros(0.99));
-        write!(
-            f,
-            r#"{{"messages": {messages}, "seconds": {seconds:.6}, "rate": {rate:.1}, "#
-        )?;
+        write!(f, r#"{{"messages": {messages}, "seconds": {seconds:.6}, "rate": {rate:.1}, "#)?;
         write!(f, r#""p50_us": {p50:.1}, "p99_us": {p99:.1}"#)?;
         if let Some(non_ok) = self.non_ok {
             write!(f, r#", "non_200": {non_ok}"#)?;
@@ -55,11 +52,7 @@ mod tests {
         let mut latencies = Histogram::new();
         latencies.record(200);
         latencies.record(250);
-        let report = Report {
-            latencies,
-            elapsed: Duration::from_millis(500),
-            non_ok: Some(1),
-        };
+        let report = Report { latencies, elapsed: Duration::from_millis(500), non_ok: Some(1) };
         assert_eq!(
             report.to_string(),
             r#"{"messages": 2, "seconds": 0.500000, "rate": 4.0, "p50_us": 0.2, "p99_us": 0.2, "non_200": 1}"#

@@ -64,11 +64,7 @@ impl Response {
                 State::Body(left) => {
                     let left = skip(left, &mut rest);
                     self.state = State::Body(left);
-                    return if left == 0 {
-                        self.complete(rest)
-                    } else {
-                        Ok(None)
-                    };
+                    return if left == 0 { self.complete(rest) } else { Ok(None) };
                 }
                 State::ChunkSize => {
                     let Some(line) = self.take_through(b"\r\n", MAX_LINE, &mut rest)? else {
@@ -81,11 +77,7 @@ impl Response {
                 }
                 State::Chunk(left) => {
                     let left = skip(left, &mut rest);
-                    self.state = if left == 0 {
-                        State::ChunkSize
-                    } else {
-                        State::Chunk(left)
-                    };
+                    self.state = if left == 0 { State::ChunkSize } else { State::Chunk(left) };
                     if left > 0 {
                         return Ok(None);
                     }
@@ -104,10 +96,7 @@ impl Response {
 
     fn complete(&mut self, rest: &[u8]) -> Result<Option<u16>, Failure> {
         if !rest.is_empty() {
-            return Err(format!(
-                "the server sent {} bytes after its response",
-                rest.len()
-            ));
+            return Err(format!("the server sent {} bytes after its response", rest.len()));
         }
         self.state = State::Head;
         Ok(Some(self.status))
@@ -124,14 +113,10 @@ impl Response {
         // The end may straddle the pieces, so the search begins just before the new one.
         let from = kept.saturating_sub(end.len() - 1);
         self.partial.extend_from_slice(rest);
-        let found = self.partial[from..]
-            .windows(end.len())
-            .position(|window| window == end);
+        let found = self.partial[from..].windows(end.len()).position(|window| window == end);
         let length = found.map_or(self.partial.len(), |position| from + position + end.len());
         if length > limit {
-            return Err(format!(
-                "the server sent a head or line of more than {limit} bytes"
-            ));
+            return Err(format!("the server sent a head or line of more than {limit} bytes"));
         }
         if found.is_none() {
             *rest = &[];
@@ -153,20 +138,13 @@ fn skip(left: u64, rest: &mut &[u8]) -> u64 {
 fn parse_head(head: &[u8]) -> Result<(u16, Framing), Failure> {
     let text = String::from_utf8_lossy(head);
     let mut lines = text.split("\r\n");
-    let status = lines
-        .next()
-        .and_then(status_of)
-        .ok_or("the server's answer is not HTTP/1.x")?;
+    let status = lines.next().and_then(status_of).ok_or("the server's answer is not HTTP/1.x")?;
     let mut length = None;
     let mut chunked = false;
     for (name, value) in lines.filter_map(|line| line.split_once(':')) {
         if name.eq_ignore_ascii_case("content-length") {
             let value = value.trim();
-            length = Some(
-                value
-                    .parse()
-                    .map_err(|_| format!("bad Content-Length {value:?}"))?,
-            );
+            length = Some(value.parse().map_err(|_| format!("bad Content-Length {value:?}"))?);
         } else if name.eq_ignore_ascii_case("transfer-encoding") {
             chunked = value.trim().to_ascii_lowercase().ends_with("chunked");
         }
@@ -185,10 +163,7 @@ fn parse_head(head: &[u8]) -> Result<(u16, Framing), Failure> {
 /// The status of an `HTTP/1.x CODE reason` line.
 fn status_of(line: &str) -> Option<u16> {
     let (_, rest) = line.strip_prefix("HTTP/1.")?.split_once(' ')?;
-    rest.get(..3)?
-        .parse()
-        .ok()
-        .filter(|status| (100..1000).contains(status))
+    rest.get(..3)?.parse().ok().filter(|status| (100..1000).contains(status))
 }
 
 /// The size at the start of a chunk; extensions after `;` mean nothing here.
@@ -235,14 +210,8 @@ mod tests {
     #[test]
     fn a_response_may_have_no_body() {
         let mut response = Response::default();
-        assert_eq!(
-            response.feed(b"HTTP/1.1 204 No Content\r\n\r\n"),
-            Ok(Some(204))
-        );
-        assert_eq!(
-            response.feed(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
-            Ok(Some(200))
-        );
+        assert_eq!(response.feed(b"HTTP/1.1 204 No Content\r\n\r\n"), Ok(Some(204)));
+        assert_eq!(response.feed(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), Ok(Some(200)));
         let interim = [b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n", PLAIN].concat();
         assert_eq!(response.feed(&interim), Ok(Some(200)));
     }
@@ -257,11 +226,7 @@ mod tests {
             b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nab",
             b"SMTP ready\r\n\r\n",
         ] {
-            assert!(
-                Response::default().feed(bad).is_err(),
-                "{}",
-                bad.escape_ascii()
-            );
+            assert!(Response::default().feed(bad).is_err(), "{}", bad.escape_ascii());
         }
         assert!(Response::default().feed(&vec![b'x'; MAX_HEAD + 1]).is_err());
     }
