@@ -193,7 +193,10 @@ async def test_pipe(loop):
 
 
 async def test_terminal(loop):
-    main, terminal = os.openpty()
+    try:
+        main, terminal = os.openpty()
+    except OSError as exc:
+        pytest.skip(f"no terminals here: {exc}")
     try:
         future = loop.create_future()
         loop.add_reader(main, lambda: future.done() or future.set_result(os.read(main, 100)))

@@ -196,6 +196,7 @@ async def test_a_task_destroyed_while_pending_is_reported(loop, errors):
     gc.collect()
     assert [context["message"] for context in errors] == ["Task was destroyed but it is pending!"]
     errors.clear()
+    gc.collect()
 
 
 def test_patched_task_class_is_honoured(loop, monkeypatch):
