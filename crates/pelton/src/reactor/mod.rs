@@ -32,7 +32,9 @@ use registry::Registry;
 ///
 /// Level-triggered. Descriptors are not owned: their owner deregisters before it closes one. An
 /// owner that does not cannot harm a later registration of the same number, and gets no events of
-/// it.
+/// it. One thing no later call can mend: while a duplicate of the closed descriptor is open, in
+/// this process or a child, the kernel goes on watching the file and every wait reports it, under a
+/// token that names nothing.
 ///
 /// A child of a fork shares the kernel's side of a reactor with its parent; the methods notice and
 /// never change what is the parent's. See [`fork_check`](Self::fork_check).

@@ -1,7 +1,7 @@
 //! Every interleaving of a poller and of threads that wake it:
 //! `RUSTFLAGS="--cfg loom" cargo test -p pelton --release loom`. Half a minute;
-//! `LOOM_MAX_PREEMPTIONS=3` before it makes that half a second, and still finds what each ordering
-//! and each swap is for.
+//! `LOOM_MAX_PREEMPTIONS=3` before it makes that half a second, and still finds a swap that is
+//! skipped, made a store, or relaxed.
 
 use ::loom::sync::Arc;
 use ::loom::sync::Notify;
