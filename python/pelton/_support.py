@@ -102,14 +102,27 @@ def warn_lost() -> None:
     logger.warning("socket.send() raised exception.")
 
 
-def transport_socket(sock: socket.socket) -> trsock.TransportSocket:
-    """What `get_extra_info('socket')` gives."""
+def transport_socket(sock: socket.socket | None) -> trsock.TransportSocket:
+    """What `get_extra_info('socket')` gives; a closed socket where there is none any more."""
+    if sock is None:
+        sock = socket.socket()
+        sock.close()
     return trsock.TransportSocket(sock)
 
 
 def open_socket(fd: int) -> socket.socket:
-    """A socket object that owns `fd` from here on."""
-    return socket.socket(fileno=fd)
+    """A non-blocking socket object that owns `fd` from here on."""
+    sock = socket.socket(fileno=fd)
+    sock.setblocking(False)
+    return sock
+
+
+# What write() names in its TypeError.
+WRITE_TAKES = (
+    "a bytes, bytearray, or memoryview object"
+    if sys.version_info >= (3, 14)
+    else "a bytes-like object"
+)
 
 
 # asyncio's sendfile() and start_tls() ask a transport for these; both may be set on one.

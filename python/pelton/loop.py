@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import threading
-from asyncio import base_events, constants
+from asyncio import constants
 from collections.abc import Callable
 from typing import Any
 
@@ -51,6 +51,9 @@ class Loop(LoopCore, asyncio.SelectorEventLoop):
 
     def run_forever(self) -> None:
         """Run until `stop()`. A signal that arrives wakes the loop even while it sleeps."""
+        # First of all: a refused run must not touch the one that is under way.
+        self._check_closed()
+        self._check_running()
         with self._signals_wake_the_loop():
             super().run_forever()
 
@@ -58,7 +61,6 @@ class Loop(LoopCore, asyncio.SelectorEventLoop):
     def _signals_wake_the_loop(self) -> Any:
         if (
             self._csock is None
-            or self.is_running()
             or threading.current_thread() is not threading.main_thread()
         ):
             yield
@@ -117,7 +119,6 @@ class Loop(LoopCore, asyncio.SelectorEventLoop):
         server: Any = None,
     ) -> StreamTransport:
         self._ensure_fd_no_transport(sock)
-        base_events._set_nodelay(sock)  # type: ignore[attr-defined]
         return self._make_stream(sock, protocol, waiter, extra, server)
 
     def _make_ssl_transport(

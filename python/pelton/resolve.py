@@ -62,6 +62,7 @@ class Resolver:
         return len(self._jobs)
 
     async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
+        self._loop._check_closed()
         if self._owner != os.getpid():  # threads do not live through a fork
             self.__init__(self._loop)  # type: ignore[misc]
         future = self._loop.create_future()

@@ -3,9 +3,10 @@
 //! The rest of it is split by topic: one turn of the loop in `turn`, descriptors in `watch`,
 //! listening sockets in `listener`, connections in `stream`.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CStr;
+use std::io;
 use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::sync::Mutex;
@@ -37,10 +38,43 @@ pub(crate) enum Source {
     Watch(Watch),
 }
 
+impl Source {
+    fn traverse(&self, visit: &mut Visit<'_>) {
+        match self {
+            Self::Stream(transport) => visit.object(transport),
+            Self::Listener(listener) => listener.traverse(visit),
+            Self::Watch(watch) => watch.traverse(visit),
+        }
+    }
+}
+
+/// What an open loop has of the kernel.
+pub(crate) struct Kernel {
+    pub(crate) reactor: Reactor<Source>,
+    pub(crate) poller: Poller,
+    pub(crate) waker: Waker,
+}
+
+impl Kernel {
+    fn new() -> io::Result<Self> {
+        let reactor = Reactor::new()?;
+        Ok(Self { poller: reactor.poller(), waker: reactor.waker(), reactor })
+    }
+
+    /// In a forked child: no longer shares the parent's descriptors.
+    pub(crate) fn fork_check(&mut self) -> io::Result<()> {
+        if self.reactor.fork_check()? {
+            self.poller = self.reactor.poller();
+            self.waker = self.reactor.waker();
+        }
+        Ok(())
+    }
+}
+
 /// The native base of the loop.
 pub(crate) struct LoopCore {
-    pub(crate) reactor: RefCell<Reactor<Source>>,
-    pub(crate) poller: RefCell<Poller>,
+    /// `None` once the loop is closed: its descriptors go then.
+    kernel: RefCell<Option<Kernel>>,
     pub(crate) events: RefCell<Events>,
     /// The registration of each watched descriptor.
     pub(crate) descriptors: RefCell<HashMap<RawFd, Token>>,
@@ -50,7 +84,6 @@ pub(crate) struct LoopCore {
     /// Handles from other threads, moved to `ready` by the loop's own thread.
     inbox: Mutex<Vec<Ref>>,
     inbox_filled: AtomicBool,
-    pub(crate) waker: RefCell<Waker>,
     pub(crate) read_buffer: RefCell<ReadBuffer>,
     /// Transports that hold back writes until the running callback returns.
     pub(crate) held: RefCell<Vec<Ref>>,
@@ -77,11 +110,9 @@ impl Class for LoopCore {
     }
 
     fn new() -> Result<Self> {
-        let reactor = Reactor::new().map_err(|error| Raised::os_error(&error))?;
+        let kernel = Kernel::new().map_err(|error| Raised::os_error(&error))?;
         Ok(Self {
-            poller: RefCell::new(reactor.poller()),
-            waker: RefCell::new(reactor.waker()),
-            reactor: RefCell::new(reactor),
+            kernel: RefCell::new(Some(kernel)),
             events: RefCell::new(Events::with_capacity(512)),
             descriptors: RefCell::default(),
             ready: RefCell::default(),
@@ -116,7 +147,7 @@ impl Class for LoopCore {
             .none(c"get_debug", |this| Ok(Ref::bool(this.debug.get())))
             .none(c"_run_once", |this| turn::run(this).map(|()| Ref::none()))
             .none(c"_write_to_self", |this| {
-                this.waker.borrow().wake();
+                this.wake();
                 Ok(Ref::none())
             })
             .one(c"_add_callback", |this, handle| {
@@ -157,16 +188,22 @@ impl Class for LoopCore {
     }
 
     fn traverse(&self, visit: &mut Visit<'_>) {
-        for source in self.reactor.borrow().iter() {
-            match source {
-                Source::Stream(transport) => visit.object(transport),
-                Source::Listener(listener) => listener.traverse(visit),
-                Source::Watch(watch) => watch.traverse(visit),
-            }
+        // What is borrowed at this moment is left out: the collector then takes its objects for
+        // referenced from elsewhere, which keeps them.
+        if let Ok(kernel) = self.kernel.try_borrow()
+            && let Some(kernel) = &*kernel
+        {
+            kernel.reactor.iter().for_each(|source| source.traverse(visit));
         }
-        self.ready.borrow().iter().for_each(|handle| visit.object(handle));
-        self.timers.borrow().iter().for_each(|handle| visit.object(handle));
-        self.held.borrow().iter().for_each(|transport| visit.object(transport));
+        if let Ok(ready) = self.ready.try_borrow() {
+            ready.iter().for_each(|handle| visit.object(handle));
+        }
+        if let Ok(timers) = self.timers.try_borrow() {
+            timers.iter().for_each(|handle| visit.object(handle));
+        }
+        if let Ok(held) = self.held.try_borrow() {
+            held.iter().for_each(|transport| visit.object(transport));
+        }
     }
 
     fn clear(&self) {
@@ -192,7 +229,7 @@ impl LoopCore {
 
     /// Takes everything out first and lets go of it after: letting go runs other code.
     fn forget_all(&self) {
-        let sources = self.reactor.borrow_mut().drain();
+        let sources = self.kernel.borrow_mut().as_mut().map(|kernel| kernel.reactor.drain());
         let ready = std::mem::take(&mut *self.ready.borrow_mut());
         let timers = self.timers.borrow_mut().drain();
         let held = std::mem::take(&mut *self.held.borrow_mut());
@@ -204,6 +241,19 @@ impl LoopCore {
             }
         }
         drop((sources, ready, timers, held, inbox));
+    }
+
+    /// What the loop has of the kernel. Callers have checked that the loop is open.
+    pub(crate) fn kernel(&self) -> RefMut<'_, Kernel> {
+        RefMut::map(self.kernel.borrow_mut(), |kernel| {
+            kernel.as_mut().expect("callers check that the loop is open")
+        })
+    }
+
+    fn wake(&self) {
+        if let Some(kernel) = &*self.kernel.borrow() {
+            kernel.waker.wake();
+        }
     }
 
     /// Moves what other threads have scheduled to the ready queue.
@@ -341,14 +391,14 @@ fn call_soon_threadsafe(
     if this.on_own_thread() {
         this.push_ready(handle.clone());
         // A signal handler may run here while the loop is about to sleep.
-        this.waker.borrow().wake();
+        this.wake();
     } else {
         {
             let mut inbox = this.inbox.lock().expect("no panic under this lock");
             inbox.push(handle.clone());
             this.inbox_filled.store(true, Ordering::Release);
         }
-        this.waker.borrow().wake();
+        this.wake();
     }
     Ok(handle)
 }
@@ -412,5 +462,6 @@ fn set_thread_id(this: This<'_, LoopCore>, value: Obj<'_>) -> Result<()> {
 fn close(this: This<'_, LoopCore>) -> Result<Ref> {
     this.closed.set(true);
     this.forget_all();
+    this.kernel.take();
     Ok(Ref::none())
 }

@@ -71,11 +71,8 @@ fn listen(this: This<'_, LoopCore>, args: &[Obj<'_>], _: Keywords<'_>) -> Result
         context: Slot::new(Context::copy_current()?),
     });
     this.drop_registration(fd);
-    let token = this.reactor.borrow_mut().register(
-        borrow_fd(fd),
-        Interest::READ,
-        Source::Listener(listener),
-    );
+    let token =
+        this.kernel().reactor.register(borrow_fd(fd), Interest::READ, Source::Listener(listener));
     let token = token.map_err(|error| Raised::os_error(&error))?;
     this.descriptors.borrow_mut().insert(fd, token);
     Ok(Ref::none())
@@ -85,7 +82,7 @@ impl LoopCore {
     pub(crate) fn drop_registration(&self, fd: RawFd) {
         let token: Option<Token> = self.descriptors.borrow_mut().remove(&fd);
         if let Some(token) = token {
-            let source = self.reactor.borrow_mut().deregister(token);
+            let source = self.kernel().reactor.deregister(token);
             drop(source);
         }
     }

@@ -69,6 +69,7 @@ pub(crate) mod support {
         TRANSPORT_SOCKET = c"transport_socket";
         UNCLOSED = c"unclosed";
         WARN_LOST = c"warn_lost";
+        WRITE_TAKES = c"WRITE_TAKES";
     }
 }
 

@@ -54,16 +54,15 @@ fn turn(this: This<'_, LoopCore>) -> Result<()> {
 
 /// Waits for events; answers how many there are.
 fn poll(this: This<'_, LoopCore>, events: &mut Events) -> Result<usize> {
-    if this.reactor.borrow_mut().fork_check().map_err(|error| Raised::os_error(&error))? {
-        this.poller.replace(this.reactor.borrow().poller());
-        this.waker.replace(this.reactor.borrow().waker());
-    }
+    let (poller, waker) = {
+        let mut kernel = this.kernel();
+        kernel.fork_check().map_err(|error| Raised::os_error(&error))?;
+        (kernel.poller.clone(), kernel.waker.clone())
+    };
     let timeout = timeout(this);
-    let poller = this.poller.borrow().clone();
     let answer = if timeout == Some(Duration::ZERO) {
         poller.wait(events, timeout)
     } else {
-        let waker = this.waker.borrow().clone();
         let may_sleep = waker.prepare_sleep() && !this.inbox_is_filled();
         let timeout = if may_sleep { timeout } else { Some(Duration::ZERO) };
         let answer = wait_detached(&poller, events, timeout);
@@ -97,7 +96,7 @@ fn dispatch(this: This<'_, LoopCore>, event: Event) -> Result<()> {
         Watch,
     }
     // The borrow ends before any Python code runs.
-    let target = match this.reactor.borrow().get(event.token) {
+    let target = match this.kernel().reactor.get(event.token) {
         None => return Ok(()),
         Some(Source::Stream(transport)) => Target::Stream(transport.clone()),
         Some(Source::Listener(listener)) => Target::Listener(listener.clone()),

@@ -98,9 +98,8 @@ fn add(this: This<'_, LoopCore>, side: Side, args: &[Obj<'_>]) -> Result<Ref> {
             let mut watch = Watch::default();
             *watch.side(side) = Some(handle.clone());
             let interest = watch.interest();
-            let mut reactor = this.reactor.borrow_mut();
-            let token = reactor.register(borrow_fd(fd), interest, Source::Watch(watch));
-            drop(reactor);
+            let source = Source::Watch(watch);
+            let token = this.kernel().reactor.register(borrow_fd(fd), interest, source);
             token.map(|token| {
                 this.descriptors.borrow_mut().insert(fd, token);
                 None
@@ -125,12 +124,12 @@ fn remove(this: This<'_, LoopCore>, side: Side, file: Obj<'_>) -> Result<Ref> {
     }
     let removed = set_side(this, token, side, None).map_err(|error| Raised::os_error(&error))?;
     let was_set = removed.is_some();
-    let empty = match this.reactor.borrow().get(token) {
+    let empty = match this.kernel().reactor.get(token) {
         Some(Source::Watch(watch)) => watch.interest() == Interest::NONE,
         _ => false,
     };
     if empty {
-        let source = this.reactor.borrow_mut().deregister(token);
+        let source = this.kernel().reactor.deregister(token);
         this.descriptors.borrow_mut().remove(&fd);
         drop(source);
     }
@@ -145,7 +144,7 @@ fn set_side(
     side: Side,
     handle: Option<Ref>,
 ) -> io::Result<Option<Ref>> {
-    let mut reactor = this.reactor.borrow_mut();
+    let reactor = &mut this.kernel().reactor;
     let Some(Source::Watch(watch)) = reactor.get_mut(token) else {
         return Ok(None);
     };
@@ -171,7 +170,7 @@ fn cancel(handle: Option<Ref>) {
 /// Queues the callbacks of a descriptor that is ready; those cancelled by their own handle are
 /// forgotten.
 pub(crate) fn on_ready(this: This<'_, LoopCore>, event: Event) -> Result<()> {
-    let (reader, writer) = match this.reactor.borrow().get(event.token) {
+    let (reader, writer) = match this.kernel().reactor.get(event.token) {
         Some(Source::Watch(watch)) => (watch.reader.clone(), watch.writer.clone()),
         _ => return Ok(()),
     };
@@ -195,7 +194,7 @@ pub(crate) fn on_ready(this: This<'_, LoopCore>, event: Event) -> Result<()> {
 fn stream_of(this: This<'_, LoopCore>, file: Obj<'_>) -> Result<Ref> {
     let fd = descriptor(file)?;
     let Some(token) = this.token_of(fd) else { return Ok(Ref::none()) };
-    match this.reactor.borrow().get(token) {
+    match this.kernel().reactor.get(token) {
         Some(Source::Stream(transport)) => Ok(transport.clone()),
         _ => Ok(Ref::none()),
     }
@@ -203,7 +202,7 @@ fn stream_of(this: This<'_, LoopCore>, file: Obj<'_>) -> Result<Ref> {
 
 impl LoopCore {
     fn is_listening(&self, token: Token) -> bool {
-        matches!(self.reactor.borrow().get(token), Some(Source::Listener(_)))
+        matches!(self.kernel().reactor.get(token), Some(Source::Listener(_)))
     }
 
     pub(crate) fn token_of(&self, fd: RawFd) -> Option<Token> {

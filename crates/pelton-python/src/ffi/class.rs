@@ -45,6 +45,9 @@ pub(crate) trait Class: Sized + 'static {
     /// Lets go of what could be part of a cycle.
     fn clear(&self);
 
+    /// Whether [`Class::finalize`] does anything. It would hide a base's `__del__`.
+    const FINALIZER: bool = false;
+
     /// Runs once, before an object that still has its fields goes away.
     fn finalize(_this: This<'_, Self>) {}
 
@@ -106,8 +109,10 @@ impl TypeCell {
             slot(ffi::Py_tp_dealloc, dealloc::<T> as *mut c_void),
             slot(ffi::Py_tp_traverse, traverse::<T> as *mut c_void),
             slot(ffi::Py_tp_clear, clear::<T> as *mut c_void),
-            slot(ffi::Py_tp_finalize, finalize::<T> as *mut c_void),
         ]);
+        if T::FINALIZER {
+            slots.push(slot(ffi::Py_tp_finalize, finalize::<T> as *mut c_void));
+        }
         let mut flags = ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_HAVE_GC;
         if T::BASE_TYPE {
             flags |= ffi::Py_TPFLAGS_BASETYPE;

@@ -133,6 +133,17 @@ impl Raised {
     }
 }
 
+/// Runs `last` whether or not an exception is set, and passes on the first that was raised.
+pub(crate) fn finally(first: Result<()>, last: impl FnOnce() -> Result<()>) -> Result<()> {
+    let pending = first.err().map(Raised::take);
+    let answer = last();
+    let Some(exception) = pending else { return answer };
+    if let Err(raised) = answer {
+        raised.unraisable(None);
+    }
+    Err(Raised::from_exception(exception))
+}
+
 fn libc_errno() -> *mut i32 {
     unsafe extern "C" {
         fn __errno_location() -> *mut i32;

@@ -22,7 +22,7 @@ pub(crate) use bytes::{BytesRef, ReadBuffer};
 pub(crate) use call::{Context, call_slots, wait_detached};
 pub(crate) use class::{Class, This, TypeCell, Visit, make};
 pub(crate) use descriptor::borrow_fd;
-pub(crate) use error::{Raised, Result};
+pub(crate) use error::{Raised, Result, finally};
 pub(crate) use module::add_types;
 pub(crate) use object::{Imported, Interned, Obj, Ref, Slot};
 pub(crate) use spec::{Keywords, Spec};

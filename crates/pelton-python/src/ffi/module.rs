@@ -12,7 +12,8 @@ use crate::stream::StreamTransport;
 static OBJECT: Imported = Imported::new(c"builtins", c"object");
 static HANDLE: Imported = Imported::new(c"asyncio", c"Handle");
 static TIMER_HANDLE: Imported = Imported::new(c"asyncio", c"TimerHandle");
-static TRANSPORT: Imported = Imported::new(c"asyncio", c"Transport");
+// What asyncio's own stream transports derive from; its sendfile fallback insists on it.
+static TRANSPORT: Imported = Imported::new(c"asyncio.transports", c"_FlowControlMixin");
 
 /// Makes each type on its base and adds it under its own name.
 pub(crate) fn add_types(module: &Bound<'_, PyModule>) -> PyResult<()> {

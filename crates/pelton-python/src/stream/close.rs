@@ -2,7 +2,7 @@
 
 use super::{Descriptor, StreamTransport};
 use crate::core::LoopCore;
-use crate::ffi::{Obj, Raised, Ref, Result, Spec, This};
+use crate::ffi::{Obj, Raised, Ref, Result, Spec, This, finally};
 use crate::names::{self, support};
 
 pub(super) fn describe(spec: &mut Spec<StreamTransport>) {
@@ -114,8 +114,8 @@ impl This<'_, StreamTransport> {
 
     /// Gives back the descriptor and the place in the poller, and breaks the cycles.
     fn release(self, core: This<'_, LoopCore>) -> Result<()> {
-        if let Some(token) = self.token.take() {
-            let source = core.reactor.borrow_mut().deregister(token);
+        if let Some(token) = self.token.take().filter(|_| !core.is_closed()) {
+            let source = core.kernel().reactor.deregister(token);
             let number = self.descriptor.borrow().number();
             let mut descriptors = core.descriptors.borrow_mut();
             if descriptors.get(&number) == Some(&token) {
@@ -159,18 +159,16 @@ fn call_connection_lost(this: This<'_, StreamTransport>, exception: Obj<'_>) -> 
             Ok(())
         };
         // The descriptor goes whatever the protocol raised; its exception goes on after.
-        let pending = told.err().map(Raised::take);
-        let released = this.release(core);
-        if let Some(waiter) = this.empty_waiter.get()
-            && !waiter.obj().call_method(&names::DONE, &[])?.obj().is_true()?
-        {
-            let gone = Raised::connection_error("Connection is closed by peer").take();
-            waiter.obj().call_method(&names::SET_EXCEPTION, &[gone.obj()])?;
-        }
-        match pending {
-            Some(exception) => Err(Raised::from_exception(exception)),
-            None => released,
-        }
+        finally(told, || {
+            this.release(core)?;
+            if let Some(waiter) = this.empty_waiter.get()
+                && !waiter.obj().call_method(&names::DONE, &[])?.obj().is_true()?
+            {
+                let gone = Raised::connection_error("Connection is closed by peer").take();
+                waiter.obj().call_method(&names::SET_EXCEPTION, &[gone.obj()])?;
+            }
+            Ok(())
+        })
     })
 }
 

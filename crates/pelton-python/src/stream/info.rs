@@ -46,10 +46,8 @@ impl This<'_, StreamTransport> {
             return Ok(Some(value));
         }
         let value = if name.eq_str(&names::SOCKET) {
+            // None once it is closed; asyncio then still has a closed socket to show.
             let socket = self.socket()?;
-            if socket.obj().is_none() {
-                return Ok(None);
-            }
             support::TRANSPORT_SOCKET.get()?.call(&[socket.obj()])?
         } else if name.eq_str(&names::PEERNAME) {
             address(self.peer.get())?
@@ -120,7 +118,8 @@ pub(crate) fn address(address: Option<&SocketAddrAny>) -> Result<Ref> {
 
 /// A path as `str`, an abstract name as `bytes`, an unnamed socket as the empty string.
 fn unix_address(unix: &SocketAddrUnix) -> Result<Ref> {
-    if let Some(name) = unix.abstract_name() {
+    // The kernel gives an unnamed socket's address as a family alone.
+    if let Some(name) = unix.abstract_name().filter(|name| !name.is_empty()) {
         let mut full = vec![0];
         full.extend_from_slice(name);
         return Ref::bytes(&full);
@@ -144,7 +143,8 @@ fn repr(this: This<'_, StreamTransport>) -> Result<Ref> {
     }
     text.push_str(&format!(" fd={number}"));
     let interest = this.with_loop(|core| {
-        let interest = this.token.get().and_then(|token| core.reactor.borrow().interest(token));
+        let token = this.token.get().filter(|_| !core.is_closed());
+        let interest = token.and_then(|token| core.kernel().reactor.interest(token));
         Ok(interest.map(|i| (i.contains(Interest::READ), i.contains(Interest::WRITE))))
     })?;
     if let Some((read, write)) = interest {

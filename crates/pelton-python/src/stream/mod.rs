@@ -122,6 +122,7 @@ impl Class for StreamTransport {
     const NAME: &'static CStr = c"pelton._pelton.StreamTransport";
     const DOC: &'static CStr = c"A TCP or unix stream connection.";
     const DICT_AND_WEAKREF: bool = true;
+    const FINALIZER: bool = true;
 
     fn cell() -> &'static TypeCell {
         &CELL
@@ -139,7 +140,9 @@ impl Class for StreamTransport {
         for slot in self.slots() {
             visit.slot(slot);
         }
-        if let Descriptor::Socket { socket, .. } = &*self.descriptor.borrow() {
+        if let Ok(descriptor) = self.descriptor.try_borrow()
+            && let Descriptor::Socket { socket, .. } = &*descriptor
+        {
             visit.slot(socket);
         }
     }
@@ -193,13 +196,13 @@ impl<'a> This<'a, StreamTransport> {
 
     /// Tells the poller what the connection waits for now.
     fn update_interest(self, core: This<'_, LoopCore>) -> Result<()> {
-        let Some(token) = self.token.get() else { return Ok(()) };
+        let Some(token) = self.token.get().filter(|_| !core.is_closed()) else { return Ok(()) };
         let mut interest = self.stream.borrow().interest();
         if !self.started.get() {
             interest = interest.without(Interest::READ);
         }
-        core.reactor
-            .borrow_mut()
+        core.kernel()
+            .reactor
             .set_interest(token, interest)
             .map_err(|error| Raised::os_error(&error))
     }

@@ -9,7 +9,8 @@ use rustix::net::SocketAddrAny;
 
 use super::{Descriptor, StreamTransport};
 use crate::core::{LoopCore, Source};
-use crate::ffi::{Context, Keywords, Obj, Raised, Ref, Result, Slot, Spec, This, borrow_fd, make};
+use crate::ffi::{Context, Keywords, Obj, Raised, Ref, Result, Slot, Spec, This};
+use crate::ffi::{borrow_fd, finally, make};
 use crate::names::{self, support};
 use crate::watch::descriptor;
 
@@ -43,6 +44,7 @@ fn make_stream(this: This<'_, LoopCore>, args: &[Obj<'_>], _: Keywords<'_>) -> R
     };
     this.check_open()?;
     let number = descriptor(*socket)?;
+    pelton::net::set_nodelay(borrow_fd(number));
     let owner = Descriptor::Socket { socket: Slot::new(socket.to_ref()), number };
     let transport = new(this, owner, number, *protocol, *server)?;
     let transport_this = stream(&transport)?;
@@ -120,16 +122,13 @@ fn new(
     this.set_protocol(protocol)?;
     // In the poller from the start, with no interest: the number is known as a transport's.
     let source = Source::Stream(transport.clone());
-    let token = {
-        let mut reactor = core.reactor.borrow_mut();
-        reactor.register(borrow_fd(number), Interest::NONE, source)
-    };
+    let token = core.kernel().reactor.register(borrow_fd(number), Interest::NONE, source);
     let token = token.map_err(|error| Raised::os_error(&error))?;
     this.token.set(Some(token));
     let stale = core.descriptors.borrow_mut().insert(number, token);
     if let Some(stale) = stale {
         // Someone closed this number without taking its callbacks away; they end here.
-        let source = core.reactor.borrow_mut().forget(stale);
+        let source = core.kernel().reactor.forget(stale);
         drop(source);
     }
     if !server.is_none() {
@@ -141,23 +140,31 @@ fn new(
 
 /// `_start(waiter)`, run by a handle: starts the connection, then wakes whoever made it.
 fn start_scheduled(this: This<'_, StreamTransport>, waiter: Obj<'_>) -> Result<Ref> {
-    this.with_loop(|core| start(this, core))?;
-    if !waiter.is_none() && !waiter.call_method(&names::DONE, &[])?.obj().is_true()? {
-        waiter.call_method(&names::SET_RESULT, &[Ref::none().obj()])?;
-    }
+    let started = this.with_loop(|core| start(this, core));
+    finally(started, || {
+        if !waiter.is_none() && !waiter.call_method(&names::DONE, &[])?.obj().is_true()? {
+            waiter.call_method(&names::SET_RESULT, &[Ref::none().obj()])?;
+        }
+        Ok(())
+    })?;
     Ok(Ref::none())
 }
 
 /// Tells the protocol that it has a connection, then reads. Runs in the transport's context.
 fn start(this: This<'_, StreamTransport>, core: This<'_, LoopCore>) -> Result<()> {
-    if let Err(raised) = this.call_protocol_here(core, &names::CONNECTION_MADE, &[this.obj()]) {
-        if raised.ends_the_loop() {
-            return Err(raised);
+    let made = this.call_protocol_here(core, &names::CONNECTION_MADE, &[this.obj()]);
+    let made = match made {
+        Err(raised) if !raised.ends_the_loop() => {
+            let exception = raised.take();
+            let report = support::CONNECTION_MADE_FAILED.get()?;
+            report.call(&[core.obj(), this.obj(), exception.obj()]).map(drop)
         }
-        let exception = raised.take();
-        let report = support::CONNECTION_MADE_FAILED.get()?;
-        report.call(&[core.obj(), this.obj(), exception.obj()])?;
-    }
-    this.started.set(true);
-    if this.is_lost() { Ok(()) } else { this.update_interest(core) }
+        made => made,
+    };
+    // Whatever comes out of the protocol, the connection is set up: SystemExit ends the loop,
+    // which may be run again.
+    finally(made, || {
+        this.started.set(true);
+        if this.is_lost() { Ok(()) } else { this.update_interest(core) }
+    })
 }

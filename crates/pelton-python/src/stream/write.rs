@@ -56,10 +56,9 @@ fn bytes_like(data: Obj<'_>) -> Result<()> {
     if data.is_bytes_like() {
         return Ok(());
     }
-    Err(Raised::type_error(&format!(
-        "data argument must be a bytes-like object, not '{}'",
-        data.type_name()
-    )))
+    let wanted = support::WRITE_TAKES.get()?.to_text()?;
+    let given = data.type_name();
+    Err(Raised::type_error(&format!("data argument must be {wanted}, not '{given}'")))
 }
 
 fn write(this: This<'_, StreamTransport>, data: Obj<'_>) -> Result<Ref> {
@@ -221,6 +220,9 @@ impl This<'_, StreamTransport> {
                 return self.fatal(core, raised, "Fatal write error on socket transport");
             }
         };
+        if sent == 0 && rest.is_empty() {
+            return Ok(()); // nothing was given
+        }
         if may_send && core.in_callback.get() {
             self.sent_in.set(core.epoch.get());
         }
