@@ -46,6 +46,17 @@ class Loop(LoopCore, asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._resolver = Resolver(self)
         super().__init__(_NoSelector())  # type: ignore[arg-type]
+        self._own_time = type(self).time is not LoopCore.time
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "time":  # tests replace a loop's clock; the native half asks it then
+            self._own_time = True
+
+    def __delattr__(self, name: str) -> None:
+        super().__delattr__(name)
+        if name == "time":
+            self._own_time = type(self).time is not LoopCore.time
 
     # -- running ----------------------------------------------------------------------------
 

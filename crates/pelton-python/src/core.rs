@@ -95,6 +95,8 @@ pub(crate) struct LoopCore {
     thread_number: Cell<i64>,
     pub(crate) stopping: Cell<bool>,
     debug: Cell<bool>,
+    /// Whether `time` was replaced, by a test or in a derived class: it is asked then.
+    own_time: Cell<bool>,
     closed: Cell<bool>,
 }
 
@@ -128,6 +130,7 @@ impl Class for LoopCore {
             thread_number: Cell::new(0),
             stopping: Cell::new(false),
             debug: Cell::new(false),
+            own_time: Cell::new(false),
             closed: Cell::new(false),
         })
     }
@@ -138,6 +141,14 @@ impl Class for LoopCore {
             .any(c"call_later", call_later)
             .any(c"call_at", call_at)
             .none(c"time", |_| Ref::float(monotonic()))
+            .get_set(
+                c"_own_time",
+                |this| Ok(Ref::bool(this.own_time.get())),
+                |this, value| {
+                    this.own_time.set(value.is_true()?);
+                    Ok(())
+                },
+            )
             .none(c"stop", |this| {
                 this.stopping.set(true);
                 Ok(Ref::none())
@@ -298,12 +309,8 @@ impl LoopCore {
         }
     }
 
-    /// Moves the timers that are due to the ready queue.
-    pub(crate) fn take_due_timers(&self) {
-        if self.timers.borrow().is_empty() {
-            return;
-        }
-        let now = monotonic();
+    /// Moves the timers that are due at `now` to the ready queue.
+    pub(crate) fn take_due_timers(&self, now: f64) {
         loop {
             let Some(handle) = self.timers.borrow_mut().pop_due(now) else { return };
             if let Some(timer) = This::<TimerHandle>::of(handle.obj()) {
@@ -329,6 +336,14 @@ impl This<'_, LoopCore> {
         let handle = new_handle(self, callback, args, context)?;
         self.push_ready(handle);
         Ok(())
+    }
+
+    /// What `self.time()` says.
+    pub(crate) fn now(self) -> Result<f64> {
+        if !self.own_time.get() {
+            return Ok(monotonic());
+        }
+        self.obj().call_method(&names::TIME, &[])?.obj().to_f64()
     }
 
     /// The checks that asyncio makes in debug mode; the messages are its own.
@@ -427,7 +442,7 @@ fn call_later(this: This<'_, LoopCore>, args: &[Obj<'_>], keywords: Keywords<'_>
     if delay.is_none() {
         return Err(Raised::type_error("delay must not be None"));
     }
-    schedule_timer(this, monotonic() + delay.to_f64()?, *callback, args, context)
+    schedule_timer(this, this.now()? + delay.to_f64()?, *callback, args, context)
 }
 
 fn call_at(this: This<'_, LoopCore>, args: &[Obj<'_>], keywords: Keywords<'_>) -> Result<Ref> {

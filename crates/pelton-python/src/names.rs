@@ -41,6 +41,7 @@ names! {
     SOCKNAME = c"sockname";
     START = c"_start";
     CALL_CONNECTION_LOST = c"_call_connection_lost";
+    TIME = c"time";
     TRANSPORT = c"transport";
 }
 

@@ -42,7 +42,9 @@ fn turn(this: This<'_, LoopCore>) -> Result<()> {
         polled.and_then(|count| (0..count).try_for_each(|index| dispatch(this, events.get(index))));
     this.events.replace(events);
     dispatched?;
-    this.take_due_timers();
+    if !this.timers.borrow().is_empty() {
+        this.take_due_timers(this.now()?);
+    }
     this.drain_inbox();
     let ready = this.ready.borrow().len();
     for _ in 0..ready {
@@ -59,7 +61,7 @@ fn poll(this: This<'_, LoopCore>, events: &mut Events) -> Result<usize> {
         kernel.fork_check().map_err(|error| Raised::os_error(&error))?;
         (kernel.poller.clone(), kernel.waker.clone())
     };
-    let timeout = timeout(this);
+    let timeout = timeout(this)?;
     let answer = if timeout == Some(Duration::ZERO) {
         poller.wait(events, timeout)
     } else {
@@ -80,13 +82,13 @@ fn poll(this: This<'_, LoopCore>, events: &mut Events) -> Result<usize> {
 }
 
 /// How long the poll may take; `None` for ever.
-fn timeout(this: This<'_, LoopCore>) -> Option<Duration> {
+fn timeout(this: This<'_, LoopCore>) -> Result<Option<Duration>> {
     if this.stopping.get() || !this.ready.borrow().is_empty() {
-        return Some(Duration::ZERO);
+        return Ok(Some(Duration::ZERO));
     }
-    let deadline = this.timers.borrow().next_deadline()?;
-    let seconds = (deadline - monotonic()).clamp(0.0, LONGEST_POLL);
-    Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO))
+    let Some(deadline) = this.timers.borrow().next_deadline() else { return Ok(None) };
+    let seconds = (deadline - this.now()?).clamp(0.0, LONGEST_POLL);
+    Ok(Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)))
 }
 
 fn dispatch(this: This<'_, LoopCore>, event: Event) -> Result<()> {

@@ -65,7 +65,7 @@ pub(crate) fn descriptor(file: Obj<'_>) -> Result<RawFd> {
     let number = if file.is_int() {
         file.to_i64()?
     } else {
-        let fileno = match file.call_method(&names::FILENO, &[]) {
+        match file.call_method(&names::FILENO, &[]) {
             Ok(fileno) if fileno.obj().is_int() => fileno.obj().to_i64()?,
             Ok(_) => -1,
             Err(raised) if raised.ends_the_loop() => return Err(raised),
@@ -75,8 +75,7 @@ pub(crate) fn descriptor(file: Obj<'_>) -> Result<RawFd> {
                 return Err(Raised::value_error(&format!("Invalid file object: {text}")));
             }
             Err(raised) => return Err(raised),
-        };
-        fileno
+        }
     };
     RawFd::try_from(number)
         .ok()

@@ -145,6 +145,7 @@ pub(crate) fn finally(first: Result<()>, last: impl FnOnce() -> Result<()>) -> R
 }
 
 fn libc_errno() -> *mut i32 {
+    // SAFETY: the C library's own declaration.
     unsafe extern "C" {
         fn __errno_location() -> *mut i32;
     }

@@ -353,8 +353,9 @@ impl Interned {
         self.object
             .get_or_init(|| {
                 // SAFETY: a C string in, a new reference or null out.
-                let name =
-                    unsafe { Ref::from_new(ffi::PyUnicode_InternFromString(self.text.as_ptr())) };
+                let name = unsafe { ffi::PyUnicode_InternFromString(self.text.as_ptr()) };
+                // SAFETY: the new reference is this one's, or null.
+                let name = unsafe { Ref::from_new(name) };
                 name.unwrap_or_else(|_| panic!("no memory for the name {:?}", self.text))
             })
             .obj()

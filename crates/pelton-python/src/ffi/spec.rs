@@ -191,7 +191,7 @@ fn function<F: Copy>() -> F {
     const { assert!(size_of::<F>() == 0, "only plain functions can be methods") };
     // SAFETY: a zero-sized value has no bits that could be wrong, and `F` is inhabited: the
     // caller of the `Spec` method passed one.
-    unsafe { std::mem::MaybeUninit::<F>::uninit().assume_init() }
+    unsafe { ptr::NonNull::<F>::dangling().read() }
 }
 
 /// Turns the answer into what C expects, and a panic into an exception.

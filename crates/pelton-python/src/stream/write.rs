@@ -126,7 +126,7 @@ fn set_limits(
     let refuse = || {
         // CPython fills in the defaults before it compares and shows both.
         let high = high.unwrap_or_else(|| low.map_or(64 * 1024, |low| 4 * low));
-        let low = low.unwrap_or(high.div_euclid(4));
+        let low = low.unwrap_or_else(|| high.div_euclid(4));
         Raised::value_error(&format!("high ({high}) must be >= low ({low}) must be >= 0"))
     };
     let (Ok(as_high), Ok(as_low)) =
