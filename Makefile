@@ -96,6 +96,15 @@ test-python: $(STAMPS)/pelton $(STAMPS)/group-test
 soak: $(STAMPS)/pelton $(STAMPS)/group-test ## hundreds of life cycles; descriptors, threads and memory must stay level
 	$(PY) -m pytest -m slow $(PYTEST_ARGS)
 
+# On stable: inputs of a fixed seed. With nightly: `cargo +nightly fuzz run TARGET`.
+FUZZ := fuzz/Cargo.toml
+fuzz: ## run each fuzz target on 100,000 inputs
+	for target in $(notdir $(basename $(wildcard fuzz/fuzz_targets/*.rs))); do \
+		cargo run --locked --release --manifest-path $(FUZZ) --bin $$target || exit 1; done
+
+loom: ## try every interleaving of the waker, half a minute
+	RUSTFLAGS="--cfg loom" cargo test --locked --release -p pelton loom
+
 # -- checks ----------------------------------------------------------------------------------------
 
 CHECKS := check-layout check-rustfmt check-clippy check-ruff check-mypy check-pyright check-stubs check-deny
@@ -107,9 +116,11 @@ check-layout:
 
 check-rustfmt:
 	cargo fmt --all --check
+	cargo fmt --manifest-path $(FUZZ) --check
 
 check-clippy: | $(STAMPS)/venv
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo clippy --locked --manifest-path $(FUZZ) -- -D warnings
 
 check-ruff: $(STAMPS)/group-check
 	$(PY) -m ruff check .
@@ -139,6 +150,7 @@ deny: ## licences, bans and sources of the dependencies; installs cargo-deny whe
 
 format: $(STAMPS)/group-check ## format all Rust and Python
 	cargo fmt --all
+	cargo fmt --manifest-path $(FUZZ)
 	$(PY) -m ruff check --fix-only --select I .
 	$(PY) -m ruff format .
 
@@ -166,4 +178,4 @@ clean: ## remove the venv and everything built
 	rm -rf $(VENV) dist build
 	cargo clean
 
-.PHONY: help build run demo test test-rust test-python soak check $(CHECKS) deny format bench chart wheels suites clean
+.PHONY: help build run demo test test-rust test-python soak fuzz loom check $(CHECKS) deny format bench chart wheels suites clean

@@ -142,6 +142,7 @@ def test_unsafe_outside_its_rooms(faults):
     [
         ("// SAFETY: live.\nlet x = unsafe { f() };\n", True),
         ("// SAFETY: live,\n// as the caller says.\n#[inline]\nunsafe impl Send for X {}\n", True),
+        ("// SAFETY: live.\nlet x =\n    unsafe { f() };\n", True),
         ("let x = unsafe { f() };\n", False),
         ("// SAFETY: of something else.\nlet y = 1;\nunsafe { f() }\n", False),
         ("/// # Safety\n/// `x` is live.\nunsafe fn f(x: *const u8) {}\n", True),

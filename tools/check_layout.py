@@ -235,8 +235,13 @@ def _block_end(code: str, start: int) -> int:
 
 
 def _comment_above(lines: list[str], index: int) -> str:
-    """The comments and attributes that end on the line before, and a comment on the line itself."""
+    """The comments and attributes that end on the line before, and a comment on the line itself.
+
+    A line that ends in `=` or `(` is the begin of the same statement.
+    """
     note = [lines[index].partition("//")[2]]
+    while index and lines[index - 1].rstrip().endswith(("=", "(")):
+        index -= 1
     for line in reversed(lines[:index]):
         text = line.strip()
         if not text.startswith(("//", "#[", "#![")):
