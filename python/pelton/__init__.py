@@ -1,7 +1,7 @@
 """An asyncio event loop on a Rust network engine; see https://docs.python.org/3/library/asyncio.
 
-    import pelton
-    pelton.run(main())
+import pelton
+pelton.run(main())
 """
 
 import asyncio

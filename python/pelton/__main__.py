@@ -22,7 +22,7 @@ def take_over() -> None:
     """Make pelton the loop of every way that asyncio has to start one."""
     if sys.version_info < (3, 16):
         pelton.install()
-        asyncio.DefaultEventLoopPolicy = pelton.EventLoopPolicy  # type: ignore[misc]
+        asyncio.DefaultEventLoopPolicy = pelton.EventLoopPolicy
     for module in (asyncio, asyncio.unix_events):
         for name in ("SelectorEventLoop", "EventLoop", "new_event_loop"):
             if hasattr(module, name):

@@ -3,12 +3,11 @@
 Each function is called by name from the crate's `names` table.
 """
 
-import asyncio
 import socket
 import sys
 import traceback
 import warnings
-from asyncio import base_events, format_helpers, trsock
+from asyncio import base_events, constants, format_helpers, trsock
 from asyncio.log import logger
 from typing import Any
 
@@ -94,7 +93,7 @@ def transport_failed(loop: Any, transport: Any, message: str, exc: BaseException
 
 def unclosed(transport: Any) -> None:
     """A transport is collected that nobody has closed."""
-    warnings.warn(f"unclosed transport {transport!r}", ResourceWarning, source=transport)
+    warnings.warn(f"unclosed transport {transport!r}", ResourceWarning, 1, source=transport)
 
 
 def warn_lost() -> None:
@@ -126,7 +125,7 @@ WRITE_TAKES = (
 
 
 # asyncio's sendfile() and start_tls() ask a transport for these; both may be set on one.
-StreamTransport._sendfile_compatible = asyncio.constants._SendfileMode.TRY_NATIVE  # type: ignore[attr-defined]
+StreamTransport._sendfile_compatible = constants._SendfileMode.TRY_NATIVE
 StreamTransport._start_tls_compatible = True
 StreamTransport.max_size = 256 * 1024
 
@@ -138,9 +137,7 @@ def accept_tls(loop: Any, sock: socket.socket, peername: Any, args: tuple[Any, .
     """Set up a TLS connection in a task of its own, as asyncio does."""
     factory, _, sslcontext, server, _, *timeouts = args
     extra = {"peername": peername}
-    loop.create_task(
-        loop._accept_connection2(factory, sock, extra, sslcontext, server, *timeouts)
-    )
+    loop.create_task(loop._accept_connection2(factory, sock, extra, sslcontext, server, *timeouts))
 
 
 def accept_failed(loop: Any, exc: OSError, args: tuple[Any, ...]) -> None:
@@ -163,7 +160,7 @@ def accept_failed(loop: Any, exc: OSError, args: tuple[Any, ...]) -> None:
             "socket": trsock.TransportSocket(sock),
         }
     )
-    loop.call_later(asyncio.constants.ACCEPT_RETRY_DELAY, _resume_accepting, loop, args)
+    loop.call_later(constants.ACCEPT_RETRY_DELAY, _resume_accepting, loop, args)
 
 
 def _resume_accepting(loop: Any, args: tuple[Any, ...]) -> None:

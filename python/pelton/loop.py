@@ -13,11 +13,30 @@ import socket
 import threading
 from asyncio import constants
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _support  # noqa: F401  (the native half calls it; it completes StreamTransport)
 from ._pelton import LoopCore, StreamTransport
 from .resolve import Resolver
+
+if TYPE_CHECKING:
+
+    class _SelectorEventLoop(asyncio.SelectorEventLoop):
+        """asyncio's class with the private names used here, which typeshed leaves out."""
+
+        _csock: socket.socket | None
+        _signal_handlers: dict[int, asyncio.Handle]
+
+        def _check_closed(self) -> None: ...
+        def _check_running(self) -> None: ...
+        def _make_self_pipe(self) -> None: ...
+        def _close_self_pipe(self) -> None: ...
+        def _ensure_fd_no_transport(self, fd: Any) -> None: ...
+        async def _sendfile_native(
+            self, transp: Any, file: Any, offset: int, count: int | None
+        ) -> int: ...
+else:
+    _SelectorEventLoop = asyncio.SelectorEventLoop
 
 __all__ = ("Loop", "StreamTransport")
 
@@ -40,7 +59,7 @@ class _NoSelector:
         pass
 
 
-class Loop(LoopCore, asyncio.SelectorEventLoop):
+class Loop(LoopCore, _SelectorEventLoop):
     """An asyncio event loop on pelton's network engine."""
 
     def __init__(self) -> None:
@@ -70,10 +89,7 @@ class Loop(LoopCore, asyncio.SelectorEventLoop):
 
     @contextlib.contextmanager
     def _signals_wake_the_loop(self) -> Any:
-        if (
-            self._csock is None
-            or threading.current_thread() is not threading.main_thread()
-        ):
+        if self._csock is None or threading.current_thread() is not threading.main_thread():
             yield
             return
         self._forget_parent_pipe()

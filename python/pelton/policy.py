@@ -11,7 +11,7 @@ with warnings.catch_warnings():
     _Base = asyncio.DefaultEventLoopPolicy
 
 
-class EventLoopPolicy(_Base):  # type: ignore[misc, valid-type]
+class EventLoopPolicy(_Base):
     """asyncio's own policy, with pelton's loop."""
 
     def _loop_factory(self) -> Loop:
