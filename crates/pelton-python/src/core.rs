@@ -309,19 +309,26 @@ impl LoopCore {
         }
     }
 
-    /// Moves the timers that are due at `now` to the ready queue.
-    pub(crate) fn take_due_timers(&self, now: f64) {
-        loop {
-            let Some(handle) = self.timers.borrow_mut().pop_due(now) else { return };
+    /// Takes out the timers that are due at `now`, soonest first.
+    pub(crate) fn take_due_timers(&self, now: f64) -> Vec<Ref> {
+        let mut due = Vec::new();
+        let mut timers = self.timers.borrow_mut();
+        while let Some(handle) = timers.pop_due(now) {
             if let Some(timer) = This::<TimerHandle>::of(handle.obj()) {
                 timer.unschedule();
                 if timer.is_cancelled() {
                     self.cancelled_timers.set(self.cancelled_timers.get().saturating_sub(1));
-                    continue;
                 }
             }
-            self.ready.borrow_mut().push_back(handle);
+            due.push(handle);
         }
+        due
+    }
+
+    /// Puts handles at the head of the ready queue, in their order.
+    pub(crate) fn put_back(&self, handles: Vec<Ref>) {
+        let mut ready = self.ready.borrow_mut();
+        handles.into_iter().rev().for_each(|handle| ready.push_front(handle));
     }
 }
 

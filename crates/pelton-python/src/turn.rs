@@ -2,9 +2,14 @@
 //!
 //! 1. poll: at once if anything is ready, else until the nearest deadline; the interpreter is
 //!    released only for a poll that can block
-//! 2. for each readiness event call the connection directly
-//! 3. move due timers to the ready queue, then run the callbacks that are ready at this point
-//! 4. take in what other threads have scheduled
+//! 2. run the callbacks that were ready before the poll: they come before its events, as in
+//!    asyncio, where an event joins the queue behind them
+//! 3. for each readiness event call the connection, or the callback of `add_reader`, directly
+//! 4. run the timers that are due
+//! 5. run what step 3 scheduled: it need not wait for another poll. Left to the next turn where
+//!    step 2 scheduled something that comes before it, or where the loop is told to stop
+//!
+//! What other threads have scheduled is taken in whenever the ready queue is looked at.
 //!
 //! After each callback, the writes that it made and that were held back go out.
 
@@ -36,18 +41,42 @@ pub(crate) fn run(this: This<'_, LoopCore>) -> Result<()> {
 
 fn turn(this: This<'_, LoopCore>) -> Result<()> {
     this.drain_inbox();
-    let mut events = this.events.take();
-    let polled = poll(this, &mut events);
-    let dispatched =
-        polled.and_then(|count| (0..count).try_for_each(|index| dispatch(this, events.get(index))));
-    this.events.replace(events);
-    dispatched?;
-    if !this.timers.borrow().is_empty() {
-        this.take_due_timers(this.now()?);
-    }
-    this.drain_inbox();
     let ready = this.ready.borrow().len();
-    for _ in 0..ready {
+    let mut events = this.events.take();
+    let served = poll(this, &mut events).and_then(|count| {
+        run_ready(this, ready)?;
+        let ahead = this.ready.borrow().len();
+        (0..count).try_for_each(|index| dispatch(this, events.get(index)))?;
+        Ok(ahead)
+    });
+    this.events.replace(events);
+    let ahead = served?;
+    let scheduled = this.ready.borrow().len() - ahead;
+    run_due_timers(this)?;
+    if ahead == 0 && !this.stopping.get() { run_ready(this, scheduled) } else { Ok(()) }
+}
+
+/// Runs the timers that are due now, but none that is made due by one of them.
+fn run_due_timers(this: This<'_, LoopCore>) -> Result<()> {
+    if this.timers.borrow().is_empty() {
+        return Ok(());
+    }
+    let now = this.now()?;
+    let due = this.take_due_timers(now);
+    let mut due = due.into_iter();
+    while let Some(timer) = due.next() {
+        if let Err(raised) = this.run_handle(timer.obj()) {
+            // The loop ends here; the others are the first of its next run.
+            this.put_back(due.collect());
+            return Err(raised);
+        }
+    }
+    Ok(())
+}
+
+/// Runs the first `count` callbacks of the ready queue.
+fn run_ready(this: This<'_, LoopCore>, count: usize) -> Result<()> {
+    for _ in 0..count {
         let Some(handle) = this.ready.borrow_mut().pop_front() else { break };
         this.run_handle(handle.obj())?;
     }

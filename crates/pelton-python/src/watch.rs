@@ -166,7 +166,7 @@ fn cancel(handle: Option<Ref>) {
     }
 }
 
-/// Queues the callbacks of a descriptor that is ready; those cancelled by their own handle are
+/// Runs the callbacks of a descriptor that is ready; one that was cancelled by its handle is
 /// forgotten.
 pub(crate) fn on_ready(this: This<'_, LoopCore>, event: Event) -> Result<()> {
     let (reader, writer) = match this.kernel().reactor.get(event.token) {
@@ -183,7 +183,7 @@ pub(crate) fn on_ready(this: This<'_, LoopCore>, event: Event) -> Result<()> {
             let removed = set_side(this, event.token, side, None);
             drop(removed.map_err(|error| Raised::os_error(&error))?);
         } else {
-            this.push_ready(handle);
+            this.run_handle(handle.obj())?;
         }
     }
     Ok(())
