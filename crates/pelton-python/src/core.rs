@@ -16,9 +16,8 @@ use std::thread::{self, ThreadId};
 use pelton::reactor::{Events, Poller, Reactor, Token, Waker};
 use pelton::time::Timers;
 
-use crate::clock::monotonic;
 use crate::ffi::{Class, Keywords, Obj, Raised, ReadBuffer, Ref, Result, Spec, This};
-use crate::ffi::{TypeCell, Visit};
+use crate::ffi::{TypeCell, Visit, monotonic};
 use crate::handle::{TimerHandle, callback_of, new_handle, new_timer};
 use crate::listener::Listener;
 use crate::names;

@@ -8,7 +8,6 @@
 //! | [`watch`] | `add_reader` and `add_writer` |
 //! | [`listener`] | listening sockets |
 //! | [`stream`] | `StreamTransport` |
-//! | [`clock`] | `time.monotonic()` |
 //! | [`names`] | every Python name used from here |
 //! | [`ffi`] | the unsafe room: references, calls, native types |
 //!
@@ -17,7 +16,6 @@
 
 #![deny(unsafe_code)]
 
-mod clock;
 mod core;
 mod ffi;
 mod handle;

@@ -18,9 +18,8 @@ use std::time::Duration;
 
 use pelton::reactor::{Event, Events};
 
-use crate::clock::monotonic;
 use crate::core::{LoopCore, Source};
-use crate::ffi::{Obj, Raised, Ref, Result, This, wait_detached};
+use crate::ffi::{Obj, Raised, Ref, Result, This, monotonic, wait_detached};
 use crate::handle::callback_of;
 use crate::names::{self, support};
 use crate::stream::StreamTransport;
