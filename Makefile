@@ -158,6 +158,7 @@ format: $(STAMPS)/group-check ## format all Rust and Python
 
 bench: $(STAMPS)/pelton $(STAMPS)/group-bench $(LOAD) ## the benchmarks of docs/performance.md; results in benches/results
 	$(PY) benches/compare.py $(BENCH_ARGS)
+	$(PY) benches/compare.py --kinds buffered streams --sizes 1024 --name kinds $(BENCH_ARGS)
 	$(PY) benches/scheduling.py
 	$(PY) benches/idle.py
 	$(PY) benches/syscalls.py
