@@ -167,7 +167,7 @@ static HANDLE: TypeCell = TypeCell::new();
 impl Class for Handle {
     const NAME: &'static CStr = c"pelton._pelton.Handle";
     const DOC: &'static CStr = c"A scheduled callback; made by the loop's call_soon().";
-    const FREELIST: usize = 256;
+    const FREELIST: usize = 1024;
 
     fn cell() -> &'static TypeCell {
         &HANDLE
@@ -205,7 +205,7 @@ static TIMER_HANDLE: TypeCell = TypeCell::new();
 impl Class for TimerHandle {
     const NAME: &'static CStr = c"pelton._pelton.TimerHandle";
     const DOC: &'static CStr = c"A callback with a deadline; made by call_later() and call_at().";
-    const FREELIST: usize = 256;
+    const FREELIST: usize = 1024;
 
     fn cell() -> &'static TypeCell {
         &TIMER_HANDLE
