@@ -148,6 +148,10 @@ impl Class for LoopCore {
                     Ok(())
                 },
             )
+            .none(c"create_future", |this| {
+                let names = Ref::tuple(&[names::LOOP.obj()])?;
+                names::FUTURE.get()?.call_keyword(&names, this.obj())
+            })
             .none(c"stop", |this| {
                 this.stopping.set(true);
                 Ok(Ref::none())

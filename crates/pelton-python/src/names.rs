@@ -27,6 +27,7 @@ names! {
     FILENO = c"fileno";
     GET_BUFFER = c"get_buffer";
     HIGH = c"high";
+    LOOP = c"loop";
     LOW = c"low";
     MESSAGE = c"message";
     PAUSE_WRITING = c"pause_writing";
@@ -74,4 +75,5 @@ pub(crate) mod support {
     }
 }
 
+pub(crate) static FUTURE: Imported = Imported::new(c"asyncio", c"Future");
 pub(crate) static BUFFERED_PROTOCOL: Imported = Imported::new(c"asyncio", c"BufferedProtocol");

@@ -35,6 +35,18 @@ impl Obj<'_> {
         }
     }
 
+    /// `self(name=value)`
+    pub(crate) fn call_keyword(self, names: &Ref, value: Obj<'_>) -> Result<Ref> {
+        let array = [ptr::null_mut(), value.as_ptr()];
+        // SAFETY: the callable, the value and the tuple of one name are alive for the call; the
+        // first place of the array is scratch.
+        unsafe {
+            let first = array.as_ptr().add(1);
+            let count = ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
+            Ref::from_new(ffi::PyObject_Vectorcall(self.as_ptr(), first, count, names.as_ptr()))
+        }
+    }
+
     /// `self(*args)` with the arguments in a tuple.
     pub(crate) fn call_tuple(self, args: Obj<'_>) -> Result<Ref> {
         // SAFETY: the callable and the tuple are alive for the call.

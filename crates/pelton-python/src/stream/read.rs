@@ -84,53 +84,43 @@ impl This<'_, StreamTransport> {
         }
     }
 
-    /// Reads straight into the memory of a buffered protocol.
+    /// Reads straight into the memory of a buffered protocol: one callback from `get_buffer` to
+    /// `buffer_updated`.
     fn read_into_protocol(self, core: This<'_, LoopCore>) -> Result<()> {
-        const FAILED: &str = "Fatal error: protocol.get_buffer() call failed.";
-        let Some(get_buffer) = self.get_buffer.get() else { return Ok(()) };
-        let hint = Ref::int(-1)?;
-        let space = match self.in_context(core, || get_buffer.obj().call(&[hint.obj()])) {
-            Ok(space) => space,
-            Err(raised) => return self.fatal(core, raised, FAILED),
-        };
-        if self.is_lost() {
-            return Ok(());
-        }
-        let answer = BufferView::write(space.obj(), |bytes| {
-            if bytes.is_empty() {
-                return None;
+        let mut failed = "Fatal error: protocol.get_buffer() call failed.";
+        let answer = self.in_context(core, || {
+            let Some(get_buffer) = self.get_buffer.get() else { return Ok(Read::WouldBlock) };
+            let space = get_buffer.obj().call(&[Ref::int(-1)?.obj()])?;
+            if self.is_lost() {
+                return Ok(Read::WouldBlock);
             }
-            let descriptor = self.descriptor.borrow();
-            descriptor.borrow().map(|fd| Stream::<Chunk>::read(fd, bytes))
-        });
-        drop(space);
-        match answer {
-            Ok(Some(Ok(Read::Data(count)))) => {
-                let count = Ref::int(count as i64)?;
-                let updated = match self.deliver.get() {
-                    Some(updated) => self.in_context(core, || updated.obj().call(&[count.obj()])),
-                    None => self.call_protocol(core, &names::BUFFER_UPDATED, &[count.obj()]),
-                };
-                match updated {
-                    Ok(_) => Ok(()),
-                    Err(raised) => self.fatal(
-                        core,
-                        raised,
-                        "Fatal error: protocol.buffer_updated() call failed.",
-                    ),
+            let read = BufferView::write(space.obj(), |bytes| {
+                if bytes.is_empty() {
+                    return Err(Raised::runtime_error("get_buffer() returned an empty buffer"));
                 }
+                let descriptor = self.descriptor.borrow();
+                let Some(fd) = descriptor.borrow() else { return Ok(Read::WouldBlock) };
+                failed = "Fatal read error on socket transport";
+                Stream::<Chunk>::read(fd, bytes).map_err(|error| Raised::os_error(&error))
+            })??;
+            drop(space);
+            if let Read::Data(count) = read {
+                failed = "Fatal error: protocol.buffer_updated() call failed.";
+                let count = Ref::int(count as i64)?;
+                match self.deliver.get() {
+                    Some(updated) => updated.obj().call(&[count.obj()])?,
+                    None => {
+                        let protocol = self.protocol.get_or_none();
+                        protocol.obj().call_method(&names::BUFFER_UPDATED, &[count.obj()])?
+                    }
+                };
             }
-            Ok(Some(Ok(Read::WouldBlock))) => Ok(()),
-            Ok(Some(Ok(Read::Eof))) => self.on_eof(core),
-            Ok(Some(Err(error))) => {
-                let raised = Raised::os_error(&error);
-                self.fatal(core, raised, "Fatal read error on socket transport")
-            }
-            Ok(None) => {
-                let raised = Raised::runtime_error("get_buffer() returned an empty buffer");
-                self.fatal(core, raised, FAILED)
-            }
-            Err(raised) => self.fatal(core, raised, FAILED),
+            Ok(read)
+        });
+        match answer {
+            Ok(Read::Eof) => self.on_eof(core),
+            Ok(_) => Ok(()),
+            Err(raised) => self.fatal(core, raised, failed),
         }
     }
 
