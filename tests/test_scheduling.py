@@ -221,6 +221,28 @@ def test_get_context(loop):
         handle.cancel()
 
 
+def test_every_argument_may_come_by_name(loop):
+    seen = []
+    loop.call_soon(callback=lambda: seen.append("soon"))
+    loop.call_soon_threadsafe(callback=lambda: seen.append("threadsafe"))
+    loop.call_later(delay=0, callback=lambda: seen.append("later"))
+    loop.call_at(loop.time(), callback=lambda: seen.append("at"))
+    loop.call_at(when=loop.time(), callback=loop.stop, context=contextvars.copy_context())
+    loop.run_forever()
+    assert seen == ["soon", "threadsafe", "later", "at"]
+
+
+@pytest.mark.parametrize(
+    ("args", "keywords"),
+    [((), {}), ((print,), {"callback": print}), ((), {"context": None}), ((), {"callbck": print})],
+)
+def test_wrong_arguments_schedule_nothing(loop, args, keywords):
+    with pytest.raises(TypeError, match="argument"):
+        loop.call_soon(*args, **keywords)
+    with pytest.raises(TypeError, match="argument"):
+        loop.call_later(1, *args, **keywords)
+
+
 def test_unknown_keywords_are_refused(loop):
     for call in (loop.call_soon, loop.call_soon_threadsafe):
         with pytest.raises(TypeError):

@@ -1,6 +1,6 @@
-//! `LoopCore`: the native base of `pelton.Loop`; what it holds, and scheduling.
+//! `LoopCore`: the native base of `pelton.Loop`; what it holds.
 //!
-//! The rest of it is split by topic: one turn of the loop in `turn`, descriptors in `watch`,
+//! The rest of it is split by topic: scheduling in `schedule`, one turn of the loop in `turn`, descriptors in `watch`,
 //! listening sockets in `listener`, connections in `stream`.
 
 use std::cell::{Cell, RefCell, RefMut};
@@ -22,7 +22,7 @@ use crate::handle::{TimerHandle, callback_of, new_handle, new_timer};
 use crate::listener::Listener;
 use crate::names;
 use crate::watch::Watch;
-use crate::{listener, stream, turn, watch};
+use crate::{listener, schedule, stream, turn, watch};
 
 /// Cancelled timers are swept out when there are more than this many of them, and they are more
 /// than half of all. CPython: `_MIN_CANCELLED_TIMER_HANDLES_FRACTION`.
@@ -135,11 +135,7 @@ impl Class for LoopCore {
     }
 
     fn spec(spec: &mut Spec<Self>) {
-        spec.any(c"call_soon", call_soon)
-            .any(c"call_soon_threadsafe", call_soon_threadsafe)
-            .any(c"call_later", call_later)
-            .any(c"call_at", call_at)
-            .none(c"time", |_| Ref::float(monotonic()))
+        spec.none(c"time", |_| Ref::float(monotonic()))
             .get_set(
                 c"_own_time",
                 |this| Ok(Ref::bool(this.own_time.get())),
@@ -196,6 +192,7 @@ impl Class for LoopCore {
                 },
             )
             .get_set(c"_thread_id", thread_id, set_thread_id);
+        schedule::describe(spec);
         watch::describe(spec);
         listener::describe(spec);
         stream::describe_loop(spec);
@@ -357,7 +354,12 @@ impl This<'_, LoopCore> {
     }
 
     /// The checks that asyncio makes in debug mode; the messages are its own.
-    fn check_in_debug(self, callback: Obj<'_>, method: &str, thread: bool) -> Result<()> {
+    pub(crate) fn check_in_debug(
+        self,
+        callback: Obj<'_>,
+        method: &str,
+        thread: bool,
+    ) -> Result<()> {
         if self.debug.get() {
             if thread {
                 self.obj().call_method(&names::CHECK_THREAD, &[])?;
@@ -378,94 +380,23 @@ impl This<'_, LoopCore> {
         Ok(())
     }
 
+    /// `push_ready` from whichever thread this is; wakes the loop if it sleeps.
+    pub(crate) fn push_from_any_thread(self, handle: Ref) {
+        if self.on_own_thread() {
+            self.push_ready(handle);
+        } else {
+            let mut inbox = self.inbox.lock().expect("no panic under this lock");
+            inbox.push(handle);
+            self.inbox_filled.store(true, Ordering::Release);
+        }
+        // On the loop's own thread too: a signal handler may run while it is about to sleep.
+        self.wake();
+    }
+
     /// Whether the calling thread is the one that runs the loop.
     fn on_own_thread(self) -> bool {
         self.thread.get() == Some(thread::current().id())
     }
-}
-
-fn first<'a>(function: &str, args: &'a [Obj<'a>]) -> Result<(Obj<'a>, &'a [Obj<'a>])> {
-    match args {
-        [first, rest @ ..] => Ok((*first, rest)),
-        [] => Err(Raised::type_error(&format!(
-            "{function}() missing 1 required positional argument: 'callback'"
-        ))),
-    }
-}
-
-fn call_soon(this: This<'_, LoopCore>, args: &[Obj<'_>], keywords: Keywords<'_>) -> Result<Ref> {
-    let [context] = keywords.read("call_soon", [&names::CONTEXT])?;
-    let (callback, args) = first("call_soon", args)?;
-    this.check_open()?;
-    this.check_in_debug(callback, "call_soon", true)?;
-    let handle = new_handle(this, callback, args, context)?;
-    this.push_ready(handle.clone());
-    Ok(handle)
-}
-
-fn call_soon_threadsafe(
-    this: This<'_, LoopCore>,
-    args: &[Obj<'_>],
-    keywords: Keywords<'_>,
-) -> Result<Ref> {
-    let [context] = keywords.read("call_soon_threadsafe", [&names::CONTEXT])?;
-    let (callback, args) = first("call_soon_threadsafe", args)?;
-    this.check_open()?;
-    this.check_in_debug(callback, "call_soon_threadsafe", false)?;
-    let handle = new_handle(this, callback, args, context)?;
-    if this.on_own_thread() {
-        this.push_ready(handle.clone());
-        // A signal handler may run here while the loop is about to sleep.
-        this.wake();
-    } else {
-        {
-            let mut inbox = this.inbox.lock().expect("no panic under this lock");
-            inbox.push(handle.clone());
-            this.inbox_filled.store(true, Ordering::Release);
-        }
-        this.wake();
-    }
-    Ok(handle)
-}
-
-fn schedule_timer(
-    this: This<'_, LoopCore>,
-    when: f64,
-    callback: Obj<'_>,
-    args: &[Obj<'_>],
-    context: Option<Obj<'_>>,
-) -> Result<Ref> {
-    this.check_open()?;
-    this.check_in_debug(callback, "call_at", true)?;
-    let timer = new_timer(this, when, callback, args, context)?;
-    this.timers.borrow_mut().insert(when, timer.clone());
-    Ok(timer)
-}
-
-fn call_later(this: This<'_, LoopCore>, args: &[Obj<'_>], keywords: Keywords<'_>) -> Result<Ref> {
-    let [context] = keywords.read("call_later", [&names::CONTEXT])?;
-    let [delay, callback, args @ ..] = args else {
-        return Err(Raised::type_error(
-            "call_later() missing required positional arguments: 'delay' and 'callback'",
-        ));
-    };
-    if delay.is_none() {
-        return Err(Raised::type_error("delay must not be None"));
-    }
-    schedule_timer(this, this.now()? + delay.to_f64()?, *callback, args, context)
-}
-
-fn call_at(this: This<'_, LoopCore>, args: &[Obj<'_>], keywords: Keywords<'_>) -> Result<Ref> {
-    let [context] = keywords.read("call_at", [&names::CONTEXT])?;
-    let [when, callback, args @ ..] = args else {
-        return Err(Raised::type_error(
-            "call_at() missing required positional arguments: 'when' and 'callback'",
-        ));
-    };
-    if when.is_none() {
-        return Err(Raised::type_error("when cannot be None"));
-    }
-    schedule_timer(this, when.to_f64()?, *callback, args, context)
 }
 
 fn thread_id(this: This<'_, LoopCore>) -> Result<Ref> {

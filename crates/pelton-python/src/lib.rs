@@ -2,7 +2,8 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`core`] | `LoopCore`, the native base of the loop: what it holds, and scheduling |
+//! | [`core`] | `LoopCore`, the native base of the loop: what it holds |
+//! | [`schedule`] | `call_soon`, `call_later` and the like |
 //! | [`turn`] | one turn of the loop |
 //! | [`handle`] | `Handle` and `TimerHandle` |
 //! | [`watch`] | `add_reader` and `add_writer` |
@@ -21,6 +22,7 @@ mod ffi;
 mod handle;
 mod listener;
 mod names;
+mod schedule;
 mod stream;
 mod turn;
 mod watch;

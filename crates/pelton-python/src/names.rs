@@ -33,7 +33,10 @@ names! {
     PAUSE_WRITING = c"pause_writing";
     PEERNAME = c"peername";
     PROTOCOL = c"protocol";
+    CALLBACK = c"callback";
     CANCELLED = c"_cancelled";
+    DELAY = c"delay";
+    WHEN = c"when";
     RUN = c"_run";
     RESUME_WRITING = c"resume_writing";
     SET_EXCEPTION = c"set_exception";

@@ -41,6 +41,12 @@ impl Ref {
         unsafe { Obj::from_ptr(ffi::Py_None()) }.to_ref()
     }
 
+    /// None, lent for ever.
+    pub(crate) fn none_obj() -> Obj<'static> {
+        // SAFETY: None is a live object for the whole life of the interpreter.
+        unsafe { Obj::from_ptr(ffi::Py_None()) }
+    }
+
     pub(crate) fn bool(value: bool) -> Self {
         // SAFETY: True and False are live for the whole life of the interpreter.
         unsafe { Obj::from_ptr(if value { ffi::Py_True() } else { ffi::Py_False() }) }.to_ref()
@@ -347,6 +353,10 @@ unsafe impl Sync for Interned {}
 impl Interned {
     pub(crate) const fn new(text: &'static CStr) -> Self {
         Self { text, object: OnceCell::new() }
+    }
+
+    pub(crate) fn text(&self) -> &'static str {
+        self.text.to_str().unwrap_or_default()
     }
 
     pub(crate) fn obj(&self) -> Obj<'_> {

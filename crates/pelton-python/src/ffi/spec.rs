@@ -175,14 +175,43 @@ impl<'a> Keywords<'a> {
             let name = names.tuple_item(index)?;
             match known.iter().position(|known| name.obj().eq_str(known)) {
                 Some(place) => places[place] = Some(*value),
-                None => {
-                    return Err(Raised::type_error(&format!(
-                        "{function}() got an unexpected keyword argument"
-                    )));
-                }
+                None => return Err(unexpected(function, name.obj())),
             }
         }
         Ok(places)
+    }
+}
+
+impl<'a> Keywords<'a> {
+    /// As `read`, for a context and `N` others; nothing to do where there are no keywords.
+    pub(crate) fn read_with<const N: usize>(
+        self,
+        function: &str,
+        context: &Interned,
+        others: [&Interned; N],
+    ) -> Result<(Option<Obj<'a>>, [Option<Obj<'a>>; N])> {
+        let (mut found, mut places) = (None, [None; N]);
+        let Some(names) = self.names else { return Ok((found, places)) };
+        for (index, value) in self.values.iter().enumerate() {
+            let name = names.tuple_item(index)?;
+            if name.obj().eq_str(context) {
+                found = Some(*value);
+            } else if let Some(place) = others.iter().position(|other| name.obj().eq_str(other)) {
+                places[place] = Some(*value);
+            } else {
+                return Err(unexpected(function, name.obj()));
+            }
+        }
+        Ok((found, places))
+    }
+}
+
+fn unexpected(function: &str, name: Obj<'_>) -> Raised {
+    match name.to_text() {
+        Ok(name) => {
+            Raised::type_error(&format!("{function}() got an unexpected keyword argument '{name}'"))
+        }
+        Err(raised) => raised,
     }
 }
 
