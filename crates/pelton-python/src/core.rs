@@ -16,9 +16,9 @@ use std::thread::{self, ThreadId};
 use pelton::reactor::{Events, Poller, Reactor, Token, Waker};
 use pelton::time::Timers;
 
-use crate::ffi::{Class, Keywords, Obj, Raised, ReadBuffer, Ref, Result, Spec, This};
+use crate::ffi::{Class, Obj, Raised, ReadBuffer, Ref, Result, Spec, This};
 use crate::ffi::{TypeCell, Visit, monotonic};
-use crate::handle::{TimerHandle, callback_of, new_handle, new_timer};
+use crate::handle::{TimerHandle, callback_of, new_handle};
 use crate::listener::Listener;
 use crate::names;
 use crate::watch::Watch;
@@ -93,6 +93,8 @@ pub(crate) struct LoopCore {
     thread: Cell<Option<ThreadId>>,
     thread_number: Cell<i64>,
     pub(crate) stopping: Cell<bool>,
+    /// Whether a turn is under way, whatever Python's half believes.
+    pub(crate) turning: Cell<bool>,
     debug: Cell<bool>,
     /// Whether `time` was replaced, by a test or in a derived class: it is asked then.
     own_time: Cell<bool>,
@@ -128,6 +130,7 @@ impl Class for LoopCore {
             thread: Cell::new(None),
             thread_number: Cell::new(0),
             stopping: Cell::new(false),
+            turning: Cell::new(false),
             debug: Cell::new(false),
             own_time: Cell::new(false),
             closed: Cell::new(false),
@@ -187,7 +190,9 @@ impl Class for LoopCore {
                 c"_closed",
                 |this| Ok(Ref::bool(this.closed.get())),
                 |this, value| {
-                    this.closed.set(value.is_true()?);
+                    // A loop that has given its descriptors back cannot be opened again.
+                    let gone = this.kernel.borrow().is_none();
+                    this.closed.set(value.is_true()? || gone);
                     Ok(())
                 },
             )
@@ -212,6 +217,9 @@ impl Class for LoopCore {
         if let Ok(timers) = self.timers.try_borrow() {
             timers.iter().for_each(|handle| visit.object(handle));
         }
+        if let Ok(inbox) = self.inbox.try_lock() {
+            inbox.iter().for_each(|handle| visit.object(handle));
+        }
         if let Ok(held) = self.held.try_borrow() {
             held.iter().for_each(|transport| visit.object(transport));
         }
@@ -232,10 +240,7 @@ impl LoopCore {
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {
-        if self.closed.get() {
-            return Err(Raised::runtime_error("Event loop is closed"));
-        }
-        Ok(())
+        if self.closed.get() { Err(closed_error()) } else { Ok(()) }
     }
 
     /// Takes everything out first and lets go of it after: letting go runs other code.
@@ -254,11 +259,9 @@ impl LoopCore {
         drop((sources, ready, timers, held, inbox));
     }
 
-    /// What the loop has of the kernel. Callers have checked that the loop is open.
-    pub(crate) fn kernel(&self) -> RefMut<'_, Kernel> {
-        RefMut::map(self.kernel.borrow_mut(), |kernel| {
-            kernel.as_mut().expect("callers check that the loop is open")
-        })
+    /// What the loop has of the kernel; an error once it is closed.
+    pub(crate) fn kernel(&self) -> Result<RefMut<'_, Kernel>> {
+        RefMut::filter_map(self.kernel.borrow_mut(), Option::as_mut).map_err(|_| closed_error())
     }
 
     fn wake(&self) {
@@ -414,8 +417,15 @@ fn set_thread_id(this: This<'_, LoopCore>, value: Obj<'_>) -> Result<()> {
     Ok(())
 }
 
+fn closed_error() -> Raised {
+    Raised::runtime_error("Event loop is closed")
+}
+
 /// Lets go of everything; the loop is closed for good.
 fn close(this: This<'_, LoopCore>) -> Result<Ref> {
+    if this.turning.get() {
+        return Err(Raised::runtime_error("Cannot close a running event loop"));
+    }
     this.closed.set(true);
     this.forget_all();
     this.kernel.take();

@@ -70,29 +70,34 @@ fn listen(this: This<'_, LoopCore>, args: &[Obj<'_>], _: Keywords<'_>) -> Result
         args: Slot::new(Ref::tuple(args)?),
         context: Slot::new(Context::copy_current()?),
     });
-    this.drop_registration(fd);
+    this.drop_registration(fd)?;
     let token =
-        this.kernel().reactor.register(borrow_fd(fd), Interest::READ, Source::Listener(listener));
+        this.kernel()?.reactor.register(borrow_fd(fd), Interest::READ, Source::Listener(listener));
     let token = token.map_err(|error| Raised::os_error(&error))?;
     this.descriptors.borrow_mut().insert(fd, token);
     Ok(Ref::none())
 }
 
 impl LoopCore {
-    pub(crate) fn drop_registration(&self, fd: RawFd) {
+    pub(crate) fn drop_registration(&self, fd: RawFd) -> Result<()> {
         let token: Option<Token> = self.descriptors.borrow_mut().remove(&fd);
         if let Some(token) = token {
-            let source = self.kernel().reactor.deregister(token);
+            let source = self.kernel()?.reactor.deregister(token);
             drop(source);
         }
+        Ok(())
     }
 }
 
 /// Accepts what waits, at most a backlog's worth.
-pub(crate) fn on_ready(core: This<'_, LoopCore>, listener: &Rc<Listener>) -> Result<()> {
+pub(crate) fn on_ready(
+    core: This<'_, LoopCore>,
+    token: Token,
+    listener: &Rc<Listener>,
+) -> Result<()> {
     let context = listener.context.get_or_none();
     for _ in 0..listener.backlog {
-        if core.token_of(listener.fd).is_none() {
+        if core.token_of(listener.fd) != Some(token) {
             // A callback of an earlier connection stopped the server.
             return Ok(());
         }
@@ -106,7 +111,7 @@ pub(crate) fn on_ready(core: This<'_, LoopCore>, listener: &Rc<Listener>) -> Res
                 if net::is_exhausted(&error) {
                     // The kernel would report the socket for ever: Python's half tries again
                     // in a while.
-                    core.drop_registration(listener.fd);
+                    core.drop_registration(listener.fd)?;
                 }
                 let exception = Raised::os_error(&error).take();
                 let args = listener.args.get_or_none();

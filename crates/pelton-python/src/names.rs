@@ -36,6 +36,7 @@ names! {
     CALLBACK = c"callback";
     CANCELLED = c"_cancelled";
     DELAY = c"delay";
+    DETACH = c"detach";
     WHEN = c"when";
     RUN = c"_run";
     RESUME_WRITING = c"resume_writing";

@@ -13,13 +13,14 @@
 //!
 //! After each callback, the writes that it made and that were held back go out.
 
+use std::cell::Cell;
 use std::io;
 use std::time::Duration;
 
 use pelton::reactor::{Event, Events};
 
 use crate::core::{LoopCore, Source};
-use crate::ffi::{Obj, Raised, Ref, Result, This, monotonic, wait_detached};
+use crate::ffi::{Obj, Raised, Ref, Result, This, finally, monotonic, wait_detached};
 use crate::handle::callback_of;
 use crate::names::{self, support};
 use crate::stream::StreamTransport;
@@ -30,6 +31,10 @@ const LONGEST_POLL: f64 = 24.0 * 3600.0;
 
 /// Runs turns until the loop is told to stop.
 pub(crate) fn run(this: This<'_, LoopCore>) -> Result<()> {
+    if this.turning.get() {
+        return Err(Raised::runtime_error("This event loop is already running"));
+    }
+    let _turning = Raise::new(&this.payload().turning);
     loop {
         turn(this)?;
         if this.stopping.get() {
@@ -73,6 +78,24 @@ fn run_due_timers(this: This<'_, LoopCore>) -> Result<()> {
     Ok(())
 }
 
+/// A flag that is up while this lives, also when a panic unwinds.
+struct Raise<'a> {
+    flag: &'a Cell<bool>,
+    before: bool,
+}
+
+impl<'a> Raise<'a> {
+    fn new(flag: &'a Cell<bool>) -> Self {
+        Self { flag, before: flag.replace(true) }
+    }
+}
+
+impl Drop for Raise<'_> {
+    fn drop(&mut self) {
+        self.flag.set(self.before);
+    }
+}
+
 /// Runs the first `count` callbacks of the ready queue.
 fn run_ready(this: This<'_, LoopCore>, count: usize) -> Result<()> {
     for _ in 0..count {
@@ -85,7 +108,7 @@ fn run_ready(this: This<'_, LoopCore>, count: usize) -> Result<()> {
 /// Waits for events; answers how many there are.
 fn poll(this: This<'_, LoopCore>, events: &mut Events) -> Result<usize> {
     let (poller, waker) = {
-        let mut kernel = this.kernel();
+        let mut kernel = this.kernel()?;
         kernel.fork_check().map_err(|error| Raised::os_error(&error))?;
         (kernel.poller.clone(), kernel.waker.clone())
     };
@@ -126,7 +149,7 @@ fn dispatch(this: This<'_, LoopCore>, event: Event) -> Result<()> {
         Watch,
     }
     // The borrow ends before any Python code runs.
-    let target = match this.kernel().reactor.get(event.token) {
+    let target = match this.kernel()?.reactor.get(event.token) {
         None => return Ok(()),
         Some(Source::Stream(transport)) => Target::Stream(transport.clone()),
         Some(Source::Listener(listener)) => Target::Listener(listener.clone()),
@@ -137,7 +160,7 @@ fn dispatch(this: This<'_, LoopCore>, event: Event) -> Result<()> {
             Some(transport) => transport.on_ready(this, event.readiness),
             None => Ok(()),
         },
-        Target::Listener(listener) => listener::on_ready(this, &listener),
+        Target::Listener(listener) => listener::on_ready(this, event.token, &listener),
         Target::Watch => watch::on_ready(this, event),
     }
 }
@@ -187,9 +210,10 @@ impl<'a> This<'a, LoopCore> {
 
     /// Runs `body` as one callback: the writes it holds back go out when it has returned.
     pub(crate) fn callback<T>(self, body: impl FnOnce() -> Result<T>) -> Result<T> {
-        let outer = self.in_callback.replace(true);
-        let answer = body();
-        self.in_callback.set(outer);
+        let answer = {
+            let _inside = Raise::new(&self.payload().in_callback);
+            body()
+        };
         self.epoch.set(self.epoch.get() + 1);
         if !self.held.borrow().is_empty() {
             self.flush_held(answer.is_err())?;
@@ -200,15 +224,13 @@ impl<'a> This<'a, LoopCore> {
     /// Sends what transports hold back. `raising` says that an exception is set meanwhile.
     fn flush_held(self, raising: bool) -> Result<()> {
         let pending = if raising { Some(Raised.take()) } else { None };
+        let first = pending.map_or(Ok(()), |exception| Err(Raised::from_exception(exception)));
         let transports = std::mem::take(&mut *self.held.borrow_mut());
-        for transport in &transports {
-            if let Some(transport) = This::<StreamTransport>::of(transport.obj()) {
-                transport.flush_held(self)?;
-            }
-        }
-        match pending {
-            Some(exception) => Err(Raised::from_exception(exception)),
-            None => Ok(()),
-        }
+        transports.iter().fold(first, |first, transport| {
+            finally(first, || match This::<StreamTransport>::of(transport.obj()) {
+                Some(transport) => transport.flush_held(self),
+                None => Ok(()),
+            })
+        })
     }
 }

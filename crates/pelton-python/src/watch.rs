@@ -3,7 +3,6 @@
 //! Level-triggered, one registration for both directions, and the descriptor's blocking mode is
 //! left as it was found. CPython: `asyncio/selector_events.py`, `_add_reader` and the like.
 
-use std::io;
 use std::os::fd::RawFd;
 
 use pelton::reactor::{Event, Interest, Token};
@@ -92,20 +91,18 @@ fn add(this: This<'_, LoopCore>, side: Side, args: &[Obj<'_>]) -> Result<Ref> {
     let handle = new_handle(this, *callback, args, None)?;
     let token = this.token_of(fd);
     let replaced = match token {
-        Some(token) => set_side(this, token, side, Some(handle.clone())),
+        Some(token) => set_side(this, token, side, Some(handle.clone()))?,
         None => {
             let mut watch = Watch::default();
             *watch.side(side) = Some(handle.clone());
             let interest = watch.interest();
             let source = Source::Watch(watch);
-            let token = this.kernel().reactor.register(borrow_fd(fd), interest, source);
-            token.map(|token| {
-                this.descriptors.borrow_mut().insert(fd, token);
-                None
-            })
+            let token = this.kernel()?.reactor.register(borrow_fd(fd), interest, source);
+            let token = token.map_err(|error| Raised::os_error(&error))?;
+            this.descriptors.borrow_mut().insert(fd, token);
+            None
         }
     };
-    let replaced = replaced.map_err(|error| Raised::os_error(&error))?;
     cancel(replaced);
     Ok(handle)
 }
@@ -116,19 +113,19 @@ fn remove(this: This<'_, LoopCore>, side: Side, file: Obj<'_>) -> Result<Ref> {
     }
     let fd = descriptor(file)?;
     let Some(token) = this.token_of(fd) else { return Ok(Ref::bool(false)) };
-    if this.is_listening(token) {
+    if this.is_listening(token)? {
         // A server stops: asyncio's `_stop_serving` says it this way.
-        this.drop_registration(fd);
+        this.drop_registration(fd)?;
         return Ok(Ref::bool(true));
     }
-    let removed = set_side(this, token, side, None).map_err(|error| Raised::os_error(&error))?;
+    let removed = set_side(this, token, side, None)?;
     let was_set = removed.is_some();
-    let empty = match this.kernel().reactor.get(token) {
+    let empty = match this.kernel()?.reactor.get(token) {
         Some(Source::Watch(watch)) => watch.interest() == Interest::NONE,
         _ => false,
     };
     if empty {
-        let source = this.kernel().reactor.deregister(token);
+        let source = this.kernel()?.reactor.deregister(token);
         this.descriptors.borrow_mut().remove(&fd);
         drop(source);
     }
@@ -142,20 +139,20 @@ fn set_side(
     token: Token,
     side: Side,
     handle: Option<Ref>,
-) -> io::Result<Option<Ref>> {
-    let reactor = &mut this.kernel().reactor;
-    let Some(Source::Watch(watch)) = reactor.get_mut(token) else {
-        return Ok(None);
+) -> Result<Option<Ref>> {
+    let (before, changed) = {
+        let mut kernel = this.kernel()?;
+        let reactor = &mut kernel.reactor;
+        let Some(Source::Watch(watch)) = reactor.get_mut(token) else { return Ok(None) };
+        let before = std::mem::replace(watch.side(side), handle);
+        let interest = watch.interest();
+        // Where a callback is replaced, the number may have been closed and given out again
+        // since, and then the kernel no longer watches it: make the registration anew.
+        let anew = before.is_some() && reactor.interest(token) == Some(interest);
+        let forgotten = if anew { reactor.set_interest(token, Interest::NONE) } else { Ok(()) };
+        (before, forgotten.and_then(|()| reactor.set_interest(token, interest)))
     };
-    let before = std::mem::replace(watch.side(side), handle);
-    let interest = watch.interest();
-    if before.is_some() && reactor.interest(token) == Some(interest) {
-        // A callback is replaced. The number may have been closed and given out again since, and
-        // then the kernel no longer watches it: make the registration anew.
-        reactor.set_interest(token, Interest::NONE)?;
-    }
-    reactor.set_interest(token, interest)?;
-    Ok(before)
+    changed.map(|()| before).map_err(|error| Raised::os_error(&error))
 }
 
 fn cancel(handle: Option<Ref>) {
@@ -169,7 +166,7 @@ fn cancel(handle: Option<Ref>) {
 /// Runs the callbacks of a descriptor that is ready; one that was cancelled by its handle is
 /// forgotten.
 pub(crate) fn on_ready(this: This<'_, LoopCore>, event: Event) -> Result<()> {
-    let (reader, writer) = match this.kernel().reactor.get(event.token) {
+    let (reader, writer) = match this.kernel()?.reactor.get(event.token) {
         Some(Source::Watch(watch)) => (watch.reader.clone(), watch.writer.clone()),
         _ => return Ok(()),
     };
@@ -180,8 +177,7 @@ pub(crate) fn on_ready(this: This<'_, LoopCore>, event: Event) -> Result<()> {
     for (side, handle) in sides {
         let Some(handle) = handle else { continue };
         if callback_of(handle.obj()).is_some_and(|callback| callback.is_cancelled()) {
-            let removed = set_side(this, event.token, side, None);
-            drop(removed.map_err(|error| Raised::os_error(&error))?);
+            drop(set_side(this, event.token, side, None)?);
         } else {
             this.run_handle(handle.obj())?;
         }
@@ -193,15 +189,15 @@ pub(crate) fn on_ready(this: This<'_, LoopCore>, event: Event) -> Result<()> {
 fn stream_of(this: This<'_, LoopCore>, file: Obj<'_>) -> Result<Ref> {
     let fd = descriptor(file)?;
     let Some(token) = this.token_of(fd) else { return Ok(Ref::none()) };
-    match this.kernel().reactor.get(token) {
+    match this.kernel()?.reactor.get(token) {
         Some(Source::Stream(transport)) => Ok(transport.clone()),
         _ => Ok(Ref::none()),
     }
 }
 
 impl LoopCore {
-    fn is_listening(&self, token: Token) -> bool {
-        matches!(self.kernel().reactor.get(token), Some(Source::Listener(_)))
+    fn is_listening(&self, token: Token) -> Result<bool> {
+        Ok(matches!(self.kernel()?.reactor.get(token), Some(Source::Listener(_))))
     }
 
     pub(crate) fn token_of(&self, fd: RawFd) -> Option<Token> {

@@ -39,9 +39,34 @@ impl AsRef<[u8]> for BytesRef {
 /// exactly; a bulk read hands the object itself to the protocol and takes it back when the
 /// protocol has let go of it, so that a steady bulk stream neither copies nor allocates.
 pub(crate) struct ReadBuffer {
+    /// While it is here, nobody else has a reference to it, and its size is `READ_BUFFER_SIZE`.
     object: Option<Ref>,
-    /// Whether the last object handed over was still held when the callback returned.
+    /// Whether the last bulk read was still held when its callback returned.
     kept: bool,
+}
+
+/// What a protocol is given: see [`ReadBuffer::deliver`].
+pub(crate) struct Delivery {
+    bytes: Ref,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Small,
+    BulkCopy,
+    /// The buffer itself, which is no longer the loop's.
+    Lent,
+}
+
+impl Delivery {
+    pub(crate) fn bytes(&self) -> Obj<'_> {
+        self.bytes.obj()
+    }
+
+    pub(crate) fn is_small(&self) -> bool {
+        self.kind == Kind::Small
+    }
 }
 
 impl ReadBuffer {
@@ -49,25 +74,19 @@ impl ReadBuffer {
         Self { object: None, kept: false }
     }
 
-    fn object(&mut self) -> Result<&Ref> {
-        if self.object.is_none() {
-            // SAFETY: makes a bytes object whose content is not yet set; nobody else sees it.
-            let object = unsafe {
-                Ref::from_new(ffi::PyBytes_FromStringAndSize(
-                    std::ptr::null(),
-                    READ_BUFFER_SIZE as ffi::Py_ssize_t,
-                ))?
-            };
-            self.object = Some(object);
-        }
-        Ok(self.object.as_ref().expect("was just made"))
-    }
-
     /// The buffer to read into.
     pub(crate) fn space(&mut self) -> Result<&mut [MaybeUninit<u8>]> {
-        let ptr = self.object()?.as_ptr();
-        // SAFETY: between reads this value holds the only reference (see `take_back`), and the
-        // size is the one it was made with; bytes that hold nothing yet are said to.
+        let object = match self.object.take() {
+            Some(object) => object,
+            // SAFETY: makes a bytes object whose content is not yet set; nobody else sees it.
+            None => unsafe {
+                let size = READ_BUFFER_SIZE as ffi::Py_ssize_t;
+                Ref::from_new(ffi::PyBytes_FromStringAndSize(std::ptr::null(), size))?
+            },
+        };
+        let ptr = self.object.insert(object).as_ptr();
+        // SAFETY: by the field's invariant the object is this value's alone and has this size;
+        // bytes that hold nothing yet are said to.
         Ok(unsafe {
             slice::from_raw_parts_mut(
                 ffi::PyBytes_AS_STRING(ptr).cast_mut().cast(),
@@ -76,42 +95,38 @@ impl ReadBuffer {
         })
     }
 
-    /// The first `count` bytes: a copy of exactly that size, or the buffer itself where that
-    /// wastes nothing. After the callback, `take_back` must follow if the second value is true.
-    pub(crate) fn deliver(&mut self, count: usize) -> Result<(Ref, bool)> {
-        let kept = self.kept;
-        let object = self.object()?;
-        if count < UNCOPIED_FROM || (kept && count < READ_BUFFER_SIZE) {
-            let ptr = object.as_ptr();
-            // SAFETY: the first `count` bytes of the buffer were just read into it.
-            let copy = unsafe {
-                Ref::from_new(ffi::PyBytes_FromStringAndSize(
-                    ffi::PyBytes_AS_STRING(ptr),
-                    count as ffi::Py_ssize_t,
-                ))?
-            };
-            return Ok((copy, false));
+    /// The first `count` bytes, just read: a copy of exactly that size, or the buffer itself
+    /// where that wastes nothing. One that is not small is given to `take_back` after the
+    /// callback.
+    pub(crate) fn deliver(&mut self, count: usize) -> Result<Delivery> {
+        let object = self.object.take().expect("a read into the buffer came before");
+        let bulk = count >= UNCOPIED_FROM;
+        if bulk && (!self.kept || count == READ_BUFFER_SIZE) {
+            // SAFETY: the one reference was this value's; the size shrinks within the allocation.
+            unsafe { set_size(&object, count) };
+            return Ok(Delivery { bytes: object, kind: Kind::Lent });
         }
-        let object = object.clone();
-        // SAFETY: the only references are this value's; the size shrinks within the allocation,
-        // and the byte after the content is the terminator that bytes objects carry.
-        unsafe { set_size(&object, count) };
-        Ok((object, true))
+        // SAFETY: the first `count` bytes of the buffer were just read into it.
+        let copy = unsafe {
+            let content = ffi::PyBytes_AS_STRING(object.as_ptr());
+            Ref::from_new(ffi::PyBytes_FromStringAndSize(content, count as ffi::Py_ssize_t))
+        };
+        self.object = Some(object);
+        let kind = if bulk { Kind::BulkCopy } else { Kind::Small };
+        Ok(Delivery { bytes: copy?, kind })
     }
 
-    /// After a callback that was given the buffer itself: keeps it if nobody else does.
-    pub(crate) fn take_back(&mut self, lent: Ref) {
-        let ptr = lent.as_ptr();
-        drop(lent);
-        // SAFETY: this value still holds a reference, so the object is alive.
-        let alone = unsafe { ffi::Py_REFCNT(ptr) } == 1;
+    /// After the callback: the buffer comes back if nobody else holds it.
+    pub(crate) fn take_back(&mut self, delivery: Delivery) {
+        let Delivery { bytes, kind } = delivery;
+        // SAFETY: the object is alive by the reference here.
+        let alone = unsafe { ffi::Py_REFCNT(bytes.as_ptr()) } == 1;
         self.kept = !alone;
-        if alone {
-            let object = self.object.as_ref().expect("a lent buffer is still held here");
-            // SAFETY: the only reference is this value's: no one can see the object change.
-            unsafe { set_size(object, READ_BUFFER_SIZE) };
-        } else {
-            self.object = None;
+        // Another one may be in its place: the callback has run a turn of its own.
+        if kind == Kind::Lent && alone && self.object.is_none() {
+            // SAFETY: the only reference is the one here: no one can see the object change.
+            unsafe { set_size(&bytes, READ_BUFFER_SIZE) };
+            self.object = Some(bytes);
         }
     }
 }

@@ -293,13 +293,53 @@ unsafe extern "C" fn new<T: Class>(
     object
 }
 
+/// Objects whose end waits for that of others. Without it, a long chain (a handle whose argument
+/// is a handle whose argument is ...) would be freed in as many nested calls and overflow the
+/// stack; CPython's own types have their trashcan for that.
+struct Trash {
+    depth: Cell<usize>,
+    waiting: RefCell<Vec<(*mut ffi::PyObject, unsafe fn(*mut ffi::PyObject))>>,
+}
+
+/// So many nested ends are let through.
+const DEEPEST_END: usize = 32;
+
+static TRASH: Trash = Trash { depth: Cell::new(0), waiting: RefCell::new(Vec::new()) };
+
+// SAFETY: used only by threads that hold the interpreter's lock.
+unsafe impl Sync for Trash {}
+
 unsafe extern "C" fn dealloc<T: Class>(object: *mut ffi::PyObject) {
+    if TRASH.depth.get() >= DEEPEST_END {
+        // SAFETY: an object without references is hidden from the collector until its turn.
+        unsafe { ffi::PyObject_GC_UnTrack(object.cast()) };
+        TRASH.waiting.borrow_mut().push((object, free::<T>));
+        return;
+    }
+    TRASH.depth.set(TRASH.depth.get() + 1);
+    // SAFETY: CPython calls this for an object of this type that has no references left.
+    unsafe { free::<T>(object) };
+    while TRASH.depth.get() == 1 {
+        let Some((object, free)) = TRASH.waiting.borrow_mut().pop() else { break };
+        // SAFETY: put there above, with the function of its own type.
+        unsafe { free(object) };
+    }
+    TRASH.depth.set(TRASH.depth.get() - 1);
+}
+
+/// # Safety
+/// `object` is of the type `T` or derived from it, and has no references left.
+unsafe fn free<T: Class>(object: *mut ffi::PyObject) {
     let cell = T::cell();
     // SAFETY: the object has no references left; its type is alive until the end of this.
     unsafe {
         let class = ffi::Py_TYPE(object);
         let exact = class == cell.object.get();
-        if exact && ffi::PyObject_CallFinalizerFromDealloc(object) < 0 {
+        if T::FINALIZER && exact && ffi::PyObject_CallFinalizerFromDealloc(object) < 0 {
+            // Someone holds it again.
+            if ffi::PyObject_GC_IsTracked(object) == 0 {
+                ffi::PyObject_GC_Track(object.cast());
+            }
             return;
         }
         ffi::PyObject_GC_UnTrack(object.cast());

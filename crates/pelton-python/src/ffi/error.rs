@@ -85,6 +85,11 @@ impl Raised {
         self.matches(unsafe { ffi::PyExc_AttributeError })
     }
 
+    pub(crate) fn is_import_error(&self) -> bool {
+        // SAFETY: reads the address of a static of the interpreter.
+        self.matches(unsafe { ffi::PyExc_ImportError })
+    }
+
     pub(crate) fn is_os_error(&self) -> bool {
         // SAFETY: reads the address of a static of the interpreter.
         self.matches(unsafe { ffi::PyExc_OSError })

@@ -23,7 +23,7 @@ pub(crate) use bytes::{BytesRef, ReadBuffer};
 pub(crate) use call::{Context, call_slots, wait_detached};
 pub(crate) use class::{Class, This, TypeCell, Visit, make};
 pub(crate) use clock::monotonic;
-pub(crate) use descriptor::borrow_fd;
+pub(crate) use descriptor::{SocketNumber, borrow_fd};
 pub(crate) use error::{Raised, Result, finally};
 pub(crate) use module::add_types;
 pub(crate) use object::{Imported, Interned, Obj, Ref, Slot};

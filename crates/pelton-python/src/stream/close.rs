@@ -115,7 +115,7 @@ impl This<'_, StreamTransport> {
     /// Gives back the descriptor and the place in the poller, and breaks the cycles.
     fn release(self, core: This<'_, LoopCore>) -> Result<()> {
         if let Some(token) = self.token.take().filter(|_| !core.is_closed()) {
-            let source = core.kernel().reactor.deregister(token);
+            let source = core.kernel()?.reactor.deregister(token);
             let number = self.descriptor.borrow().number();
             let mut descriptors = core.descriptors.borrow_mut();
             if descriptors.get(&number) == Some(&token) {
@@ -136,6 +136,17 @@ impl This<'_, StreamTransport> {
         closed
     }
 
+    /// Undoes a connection that could not be set up.
+    pub(super) fn abandon(self, core: This<'_, LoopCore>) -> Result<()> {
+        self.stream.borrow_mut().state_mut().lose();
+        self.lost.set(1);
+        let number = self.descriptor.borrow().number();
+        if matches!(&*self.descriptor.borrow(), Descriptor::Socket { .. }) {
+            drop(self.descriptor.replace(Descriptor::Closed { number }));
+        }
+        self.release(core)
+    }
+
     fn close_descriptor(self) -> Result<()> {
         self.keep_addresses();
         let number = self.descriptor.borrow().number();
@@ -143,7 +154,7 @@ impl This<'_, StreamTransport> {
         match descriptor {
             Descriptor::Own(fd) => drop(fd),
             Descriptor::Socket { socket, .. } => {
-                socket.get_or_none().obj().call_method(&names::CLOSE, &[])?;
+                socket.obj().call_method(&names::CLOSE, &[])?;
             }
             Descriptor::Closed { .. } => {}
         }
@@ -179,8 +190,12 @@ pub(super) fn finalize(this: This<'_, StreamTransport>) {
     }
     let warned = support::UNCLOSED.get().and_then(|unclosed| unclosed.call(&[this.obj()]));
     if let Err(raised) = warned {
-        // With warnings as errors the warning itself is raised: shown, as `__del__` would.
-        raised.unraisable(Some(this.obj()));
+        if raised.is_import_error() {
+            raised.discard(); // the interpreter is on its way out
+        } else {
+            // With warnings as errors the warning itself is raised: shown, as `__del__` would.
+            raised.unraisable(Some(this.obj()));
+        }
     }
     if let Err(raised) = this.close_descriptor() {
         raised.discard();

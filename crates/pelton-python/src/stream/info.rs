@@ -7,7 +7,7 @@ use pelton::reactor::Interest;
 use rustix::net::{SocketAddrAny, SocketAddrUnix};
 
 use super::{Descriptor, StreamTransport};
-use crate::ffi::{Keywords, Obj, Raised, Ref, Result, Slot, Spec, This};
+use crate::ffi::{Keywords, Obj, Raised, Ref, Result, SocketNumber, Spec, This};
 use crate::names::{self, support};
 
 pub(super) fn describe(spec: &mut Spec<StreamTransport>) {
@@ -67,12 +67,19 @@ impl This<'_, StreamTransport> {
     /// The Python socket, which owns the descriptor from here on; None once it is closed.
     fn socket(self) -> Result<Ref> {
         let number = match &*self.descriptor.borrow() {
-            Descriptor::Socket { socket, .. } => return Ok(socket.get_or_none()),
+            Descriptor::Socket { socket, .. } => return Ok(socket.clone()),
             Descriptor::Closed { .. } => return Ok(Ref::none()),
             Descriptor::Own(fd) => fd.as_raw_fd(),
         };
         let socket = support::OPEN_SOCKET.get()?.call(&[Ref::int(number.into())?.obj()])?;
-        let owner = Descriptor::Socket { socket: Slot::new(socket.clone()), number };
+        if !matches!(&*self.descriptor.borrow(), Descriptor::Own(fd) if fd.as_raw_fd() == number) {
+            // That was a call into Python, and meanwhile the descriptor was closed or another
+            // socket object has it: this one must not own it too.
+            socket.obj().call_method(&names::DETACH, &[])?;
+            return self.socket();
+        }
+        let owned = SocketNumber::new(socket.obj(), number);
+        let owner = Descriptor::Socket { socket: socket.clone(), number: owned };
         if let Descriptor::Own(fd) = self.descriptor.replace(owner) {
             // The socket object closes it now.
             let _owned_by_socket = fd.into_raw_fd();
@@ -82,7 +89,7 @@ impl This<'_, StreamTransport> {
 
     fn keep_local(self) {
         if self.local.get().is_none()
-            && let Some(fd) = self.descriptor.borrow().borrow()
+            && let Ok(fd) = self.descriptor.borrow().borrow()
             && let Ok(local) = rustix::net::getsockname(fd)
         {
             self.local.get_or_init(|| local);
@@ -144,7 +151,10 @@ fn repr(this: This<'_, StreamTransport>) -> Result<Ref> {
     text.push_str(&format!(" fd={number}"));
     let interest = this.with_loop(|core| {
         let token = this.token.get().filter(|_| !core.is_closed());
-        let interest = token.and_then(|token| core.kernel().reactor.interest(token));
+        let interest = match token {
+            Some(token) => core.kernel()?.reactor.interest(token),
+            None => None,
+        };
         Ok(interest.map(|i| (i.contains(Interest::READ), i.contains(Interest::WRITE))))
     })?;
     if let Some((read, write)) = interest {

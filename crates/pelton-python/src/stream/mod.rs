@@ -19,14 +19,16 @@ mod write;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::ffi::CStr;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use pelton::reactor::{Interest, Token};
 use pelton::stream::Stream;
+use rustix::io::Errno;
 use rustix::net::SocketAddrAny;
 
 use crate::core::LoopCore;
-use crate::ffi::borrow_fd;
+use crate::ffi::SocketNumber;
 use crate::ffi::{BytesRef, Class, Obj, Raised, Ref, Result, Slot, Spec, This, TypeCell, Visit};
 use crate::names;
 
@@ -54,8 +56,8 @@ pub(crate) enum Descriptor {
     Own(OwnedFd),
     /// A Python socket object, which the transport holds and closes.
     Socket {
-        socket: Slot,
-        number: RawFd,
+        socket: Ref,
+        number: SocketNumber,
     },
     Closed {
         number: RawFd,
@@ -66,7 +68,8 @@ impl Descriptor {
     fn number(&self) -> RawFd {
         match self {
             Self::Own(fd) => fd.as_raw_fd(),
-            Self::Socket { number, .. } | Self::Closed { number } => *number,
+            Self::Socket { number, .. } => number.number(),
+            Self::Closed { number } => *number,
         }
     }
 
@@ -74,13 +77,14 @@ impl Descriptor {
         !matches!(self, Self::Closed { .. })
     }
 
-    /// `None` once it is closed.
-    fn borrow(&self) -> Option<BorrowedFd<'_>> {
-        match self {
+    /// `EBADF` once it is closed, by the transport or behind its back.
+    fn borrow(&self) -> io::Result<BorrowedFd<'_>> {
+        let fd = match self {
             Self::Own(fd) => Some(fd.as_fd()),
-            Self::Socket { number, .. } => Some(borrow_fd(*number)),
+            Self::Socket { socket, number } => number.borrow(socket.obj()),
             Self::Closed { .. } => None,
-        }
+        };
+        fd.ok_or_else(|| Errno::BADF.into())
     }
 }
 
@@ -143,7 +147,7 @@ impl Class for StreamTransport {
         if let Ok(descriptor) = self.descriptor.try_borrow()
             && let Descriptor::Socket { socket, .. } = &*descriptor
         {
-            visit.slot(socket);
+            visit.object(socket);
         }
     }
 
@@ -201,7 +205,7 @@ impl<'a> This<'a, StreamTransport> {
         if !self.started.get() {
             interest = interest.without(Interest::READ);
         }
-        core.kernel()
+        core.kernel()?
             .reactor
             .set_interest(token, interest)
             .map_err(|error| Raised::os_error(&error))

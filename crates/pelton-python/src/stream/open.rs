@@ -9,7 +9,7 @@ use rustix::net::SocketAddrAny;
 
 use super::{Descriptor, StreamTransport};
 use crate::core::{LoopCore, Source};
-use crate::ffi::{Context, Keywords, Obj, Raised, Ref, Result, Slot, Spec, This};
+use crate::ffi::{Context, Keywords, Obj, Raised, Ref, Result, Slot, SocketNumber, Spec, This};
 use crate::ffi::{borrow_fd, finally, make};
 use crate::names::{self, support};
 use crate::watch::descriptor;
@@ -45,7 +45,8 @@ fn make_stream(this: This<'_, LoopCore>, args: &[Obj<'_>], _: Keywords<'_>) -> R
     this.check_open()?;
     let number = descriptor(*socket)?;
     pelton::net::set_nodelay(borrow_fd(number));
-    let owner = Descriptor::Socket { socket: Slot::new(socket.to_ref()), number };
+    let owned = SocketNumber::new(*socket, number);
+    let owner = Descriptor::Socket { socket: socket.to_ref(), number: owned };
     let transport = new(this, owner, number, *protocol, *server)?;
     let transport_this = stream(&transport)?;
     if !extra.is_none() {
@@ -119,23 +120,38 @@ fn new(
         started: Cell::new(false),
     })?;
     let this = stream(&transport)?;
+    if let Err(raised) = set_up(core, this, number, protocol, server) {
+        // As if it had never been: an accepted connection ends, a socket object stays its
+        // maker's.
+        finally(Err(raised), || this.abandon(core))?;
+    }
+    Ok(transport)
+}
+
+fn set_up(
+    core: This<'_, LoopCore>,
+    this: This<'_, StreamTransport>,
+    number: RawFd,
+    protocol: Obj<'_>,
+    server: Obj<'_>,
+) -> Result<()> {
     this.set_protocol(protocol)?;
     // In the poller from the start, with no interest: the number is known as a transport's.
-    let source = Source::Stream(transport.clone());
-    let token = core.kernel().reactor.register(borrow_fd(number), Interest::NONE, source);
+    let source = Source::Stream(this.obj().to_ref());
+    let token = core.kernel()?.reactor.register(borrow_fd(number), Interest::NONE, source);
     let token = token.map_err(|error| Raised::os_error(&error))?;
     this.token.set(Some(token));
     let stale = core.descriptors.borrow_mut().insert(number, token);
     if let Some(stale) = stale {
         // Someone closed this number without taking its callbacks away; they end here.
-        let source = core.kernel().reactor.forget(stale);
+        let source = core.kernel()?.reactor.forget(stale);
         drop(source);
     }
     if !server.is_none() {
-        support::ATTACH.get()?.call(&[server, transport.obj()])?;
+        support::ATTACH.get()?.call(&[server, this.obj()])?;
         this.server.set(server.to_ref());
     }
-    Ok(transport)
+    Ok(())
 }
 
 /// `_start(waiter)`, run by a handle: starts the connection, then wakes whoever made it.

@@ -48,11 +48,11 @@ impl This<'_, StreamTransport> {
     }
 
     fn read(self, core: This<'_, LoopCore>) -> Result<()> {
-        let (data, lent) = {
+        let delivery = {
             let mut buffer = core.read_buffer.borrow_mut();
             let descriptor = self.descriptor.borrow();
-            let Some(fd) = descriptor.borrow() else { return Ok(()) };
-            let answer = Stream::<Chunk>::read_uninit(fd, buffer.space()?);
+            let space = buffer.space()?;
+            let answer = descriptor.borrow().and_then(|fd| Stream::<Chunk>::read_uninit(fd, space));
             drop(descriptor);
             match answer {
                 Ok(Read::Data(count)) => buffer.deliver(count)?,
@@ -69,12 +69,12 @@ impl This<'_, StreamTransport> {
             }
         };
         let answer = match self.deliver.get() {
-            Some(deliver) => self.in_context(core, || deliver.obj().call(&[data.obj()])),
+            Some(deliver) => self.in_context(core, || deliver.obj().call(&[delivery.bytes()])),
             // A protocol without the method: the call raises what asyncio's does.
-            None => self.call_protocol(core, &names::DATA_RECEIVED, &[data.obj()]),
+            None => self.call_protocol(core, &names::DATA_RECEIVED, &[delivery.bytes()]),
         };
-        if lent {
-            core.read_buffer.borrow_mut().take_back(data);
+        if !delivery.is_small() {
+            core.read_buffer.borrow_mut().take_back(delivery);
         }
         match answer {
             Ok(_) => Ok(()),
@@ -99,9 +99,9 @@ impl This<'_, StreamTransport> {
                     return Err(Raised::runtime_error("get_buffer() returned an empty buffer"));
                 }
                 let descriptor = self.descriptor.borrow();
-                let Some(fd) = descriptor.borrow() else { return Ok(Read::WouldBlock) };
                 failed = "Fatal read error on socket transport";
-                Stream::<Chunk>::read(fd, bytes).map_err(|error| Raised::os_error(&error))
+                let read = descriptor.borrow().and_then(|fd| Stream::<Chunk>::read(fd, bytes));
+                read.map_err(|error| Raised::os_error(&error))
             })??;
             drop(space);
             if let Read::Data(count) = read {

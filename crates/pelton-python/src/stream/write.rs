@@ -38,6 +38,8 @@ pub(super) fn describe(spec: &mut Spec<StreamTransport>) {
             this.empty_waiter.clear();
             Ok(Ref::none())
         })
+        .get(c"_high_water", |this| Ref::int(this.stream.borrow().flow().limits().1 as i64))
+        .get(c"_low_water", |this| Ref::int(this.stream.borrow().flow().limits().0 as i64))
         .get(c"_protocol_paused", |this| Ok(Ref::bool(this.stream.borrow().flow().is_paused())))
         .get(c"_eof", |this| Ok(Ref::bool(this.stream.borrow().state().is_write_shut())));
 }
@@ -186,8 +188,7 @@ impl This<'_, StreamTransport> {
         }
         let sent = {
             let descriptor = self.descriptor.borrow();
-            let Some(fd) = descriptor.borrow() else { return Ok(()) };
-            self.stream.borrow_mut().write(fd, chunk)
+            descriptor.borrow().and_then(|fd| self.stream.borrow_mut().write(fd, chunk))
         };
         match sent {
             Ok(Sent::All) => Ok(()),
@@ -206,12 +207,12 @@ impl This<'_, StreamTransport> {
             && !self.is_lost()
             && !(core.in_callback.get() && self.sent_in.get() == core.epoch.get());
         let answer = BufferView::read(data, |bytes| {
-            let descriptor = self.descriptor.borrow();
-            match descriptor.borrow().filter(|_| may_send && !bytes.is_empty()) {
-                Some(fd) => Stream::<Chunk>::try_send(fd, bytes)
-                    .map(|sent| (sent, Box::<[u8]>::from(&bytes[sent..]))),
-                None => Ok((0, Box::from(bytes))),
+            if !may_send || bytes.is_empty() {
+                return Ok((0, Box::from(bytes)));
             }
+            let descriptor = self.descriptor.borrow();
+            let sent = descriptor.borrow().and_then(|fd| Stream::<Chunk>::try_send(fd, bytes))?;
+            Ok((sent, Box::<[u8]>::from(&bytes[sent..])))
         })?;
         let (sent, rest) = match answer {
             Ok(answer) => answer,
@@ -274,10 +275,7 @@ impl This<'_, StreamTransport> {
 
     fn flush_stream(self) -> std::io::Result<Flushed> {
         let descriptor = self.descriptor.borrow();
-        match descriptor.borrow() {
-            Some(fd) => self.stream.borrow_mut().flush(fd),
-            None => Ok(Flushed::Partial),
-        }
+        descriptor.borrow().and_then(|fd| self.stream.borrow_mut().flush(fd))
     }
 
     /// The socket takes bytes again.
@@ -351,7 +349,7 @@ impl This<'_, StreamTransport> {
 
     fn shut_write(self) {
         let descriptor = self.descriptor.borrow();
-        if let Some(fd) = descriptor.borrow() {
+        if let Ok(fd) = descriptor.borrow() {
             // A peer that is gone makes this fail; the read side or the next write tells.
             let _gone = Stream::<Chunk>::shutdown_write(fd);
         }

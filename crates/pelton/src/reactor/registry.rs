@@ -1,5 +1,6 @@
 //! Who is registered: a slab with generations, and the owner of each descriptor's number.
 
+use std::collections::HashMap;
 use std::num::NonZeroU64;
 
 use super::Interest;
@@ -57,12 +58,12 @@ pub(crate) struct Registry<S> {
     free: Vec<u32>,
     /// By descriptor number: the latest registration of it. An earlier one is of a file that was
     /// closed without a word, and must not be allowed to speak for the number.
-    owners: Vec<Option<Token>>,
+    owners: HashMap<usize, Token>,
 }
 
 impl<S> Registry<S> {
-    pub(crate) const fn new() -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), owners: Vec::new() }
+    pub(crate) fn new() -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), owners: HashMap::new() }
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -81,11 +82,8 @@ impl<S> Registry<S> {
         let place = &mut self.slots[slot as usize];
         place.registration = Some(registration);
         let token = Token::new(slot, place.generation);
-        let number = fd.index();
-        if number >= self.owners.len() {
-            self.owners.resize(number + 1, None);
-        }
-        self.owners[number] = Some(token);
+        // A map, not a vector: the number may be any that a caller makes up.
+        self.owners.insert(fd.index(), token);
         token
     }
 
@@ -97,7 +95,9 @@ impl<S> Registry<S> {
             generation => generation,
         };
         self.free.push(token.slot() as u32);
-        self.owners[registration.fd.index()].take_if(|owner| *owner == token);
+        if self.owners.get(&registration.fd.index()) == Some(&token) {
+            self.owners.remove(&registration.fd.index());
+        }
         Some(registration)
     }
 
@@ -116,7 +116,7 @@ impl<S> Registry<S> {
     /// Whether no later registration has taken the descriptor's number over.
     pub(crate) fn owns_number(&self, token: Token) -> bool {
         let number = self.get(token).map(|registration| registration.fd.index());
-        number.is_some_and(|number| self.owners[number] == Some(token))
+        number.is_some_and(|number| self.owners.get(&number) == Some(&token))
     }
 
     pub(crate) fn tokens(&self) -> impl Iterator<Item = Token> {
