@@ -298,8 +298,11 @@ unsafe extern "C" fn new<T: Class>(
 /// stack; CPython's own types have their trashcan for that.
 struct Trash {
     depth: Cell<usize>,
-    waiting: RefCell<Vec<(*mut ffi::PyObject, unsafe fn(*mut ffi::PyObject))>>,
+    waiting: RefCell<Vec<(*mut ffi::PyObject, Free)>>,
 }
+
+/// [`free`] of one type.
+type Free = unsafe fn(*mut ffi::PyObject);
 
 /// So many nested ends are let through.
 const DEEPEST_END: usize = 32;

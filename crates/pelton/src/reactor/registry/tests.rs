@@ -55,6 +55,6 @@ fn the_latest_registration_owns_the_number() {
     registry.remove(stale);
     assert!(registry.owns_number(fresh), "the stale one gives nothing up");
     registry.remove(fresh);
-    assert_eq!(registry.owners[watched.index()], None);
+    assert_eq!(registry.owners.get(&watched.index()), None);
     assert_eq!((registry.len(), registry.iter().count(), registry.tokens().count()), (0, 0, 0));
 }
