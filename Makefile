@@ -163,8 +163,9 @@ bench: $(STAMPS)/pelton $(STAMPS)/group-bench $(LOAD) ## the benchmarks of docs/
 	$(PY) benches/idle.py
 	$(PY) benches/syscalls.py
 
-chart: $(STAMPS)/group-bench ## draw docs/echo.svg from benches/results
+chart: $(STAMPS)/group-bench ## draw docs/echo.svg and fill the tables of figures from benches/results
 	$(PY) benches/chart.py
+	$(PY) benches/report.py
 
 # -- release ---------------------------------------------------------------------------------------
 
