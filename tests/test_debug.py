@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import re
+import socket
 import threading
 import time
 import warnings
@@ -112,6 +113,35 @@ def test_slow_callbacks_are_named(debug_loop, caplog):
     assert len(lines) == 3
     for line in lines:
         assert re.fullmatch(r"Executing <\w*Handle .*sluggish_callback.*> took \d+\.\d{3} seconds", line)
+
+
+def test_slow_protocols_are_named(debug_loop, caplog):
+    """Connections are served without a handle; asyncio names the handle of its reader."""
+    debug_loop.slow_callback_duration = 0.005
+
+    class SluggishProtocol(asyncio.Protocol):
+        def data_received(self, data):
+            time.sleep(0.01)
+            debug_loop.stop()
+
+        def __repr__(self):
+            return "<sluggish>"
+
+    async def connect():
+        ours, peer = socket.socketpair()
+        ours.setblocking(False)
+        transport, _ = await debug_loop.create_connection(SluggishProtocol, sock=ours)
+        return transport, peer
+
+    transport, peer = debug_loop.run_until_complete(connect())
+    peer.send(b"x")
+    debug_loop.run_forever()
+    peer.close()
+    transport.abort()
+    debug_loop.run_until_complete(asyncio.sleep(0))
+    lines = [line for line in slow_lines(caplog) if "Transport" in line]
+    assert len(lines) == 1
+    assert re.match(r"Executing .*Transport.* took 0\.\d{3} seconds$", lines[0])
 
 
 def test_slow_tasks_are_named(debug_loop, caplog):

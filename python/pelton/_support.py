@@ -42,6 +42,12 @@ def slow_callback(loop: Any, handle: Any, seconds: float | None = None) -> None:
         logger.warning("Executing %s took %.3f seconds", named, seconds)
 
 
+def slow_protocol(loop: Any, protocol: Any, transport: Any, seconds: float) -> None:
+    """A connection's event was served in debug mode, without a handle that could be named."""
+    if seconds >= loop.slow_callback_duration:
+        logger.warning("Executing %r for %r took %.3f seconds", protocol, transport, seconds)
+
+
 # -- transports ---------------------------------------------------------------------------------
 
 # Server._attach() and _detach() take the transport since 3.13 (and in no patch release before).

@@ -71,6 +71,7 @@ pub(crate) mod support {
         OPEN_SOCKET = c"open_socket";
         SERVER_DETACH = c"detach";
         SLOW_CALLBACK = c"slow_callback";
+        SLOW_PROTOCOL = c"slow_protocol";
         TRANSPORT_FAILED = c"transport_failed";
         TRANSPORT_SOCKET = c"transport_socket";
         UNCLOSED = c"unclosed";

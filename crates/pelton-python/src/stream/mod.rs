@@ -28,9 +28,9 @@ use rustix::io::Errno;
 use rustix::net::SocketAddrAny;
 
 use crate::core::LoopCore;
-use crate::ffi::SocketNumber;
 use crate::ffi::{BytesRef, Class, Obj, Raised, Ref, Result, Slot, Spec, This, TypeCell, Visit};
-use crate::names;
+use crate::ffi::{Context, SocketNumber, monotonic};
+use crate::names::{self, support};
 
 pub(crate) use info::address as socket_address;
 pub(crate) use open::{Accepted, describe_loop};
@@ -238,8 +238,36 @@ impl<'a> This<'a, StreamTransport> {
         core: This<'_, LoopCore>,
         body: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        let Some(context) = self.context.get() else { return core.callback(body) };
-        core.callback(|| crate::ffi::Context::run(context.obj(), body))
+        if core.is_debug() {
+            return self.in_context_timed(core, body);
+        }
+        match self.context.get() {
+            Some(context) => core.callback(|| Context::run(context.obj(), body)),
+            None => core.callback(body),
+        }
+    }
+
+    /// As `in_context`, in debug mode: a protocol that is slow is reported by name.
+    fn in_context_timed<T>(
+        self,
+        core: This<'_, LoopCore>,
+        body: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let protocol = self.protocol.get_or_none();
+        let context = self.context.get_or_none();
+        let begin = monotonic();
+        let answer = core.callback(|| match context.obj().is_none() {
+            true => body(),
+            false => Context::run(context.obj(), body),
+        })?;
+        let taken = Ref::float(monotonic() - begin)?;
+        support::SLOW_PROTOCOL.get()?.call(&[
+            core.obj(),
+            protocol.obj(),
+            self.obj(),
+            taken.obj(),
+        ])?;
+        Ok(answer)
     }
 
     /// Stores the protocol and looks its methods up once.
