@@ -368,6 +368,20 @@ def test_a_due_timer_runs_in_the_turn_in_which_it_is_due(loop):
     assert sorted(seen) == ["soon", "timer"]
 
 
+def test_a_timer_set_by_a_callback_comes_after_what_it_scheduled_before(loop):
+    """asyncio looks for due timers once a turn, before it runs the callbacks."""
+    seen = []
+
+    def callback():
+        loop.call_soon(seen.append, "soon")
+        loop.call_at(loop.time() - 1, seen.append, "timer")
+        loop.call_at(loop.time() - 1, loop.stop)
+
+    loop.call_soon(callback)
+    loop.run_forever()
+    assert seen == ["soon", "timer"]
+
+
 def test_loop_time_is_the_monotonic_clock(loop):
     before = time.monotonic()
     now = loop.time()

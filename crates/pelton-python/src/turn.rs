@@ -5,7 +5,7 @@
 //! 2. run the callbacks that were ready before the poll: they come before its events, as in
 //!    asyncio, where an event joins the queue behind them
 //! 3. for each readiness event call the connection, or the callback of `add_reader`, directly
-//! 4. run the timers that are due
+//! 4. run the timers that were due after the poll
 //! 5. run what step 3 scheduled: it need not wait for another poll. Left to the next turn where
 //!    step 2 scheduled something that comes before it, or where the loop is told to stop
 //!
@@ -48,29 +48,47 @@ fn turn(this: This<'_, LoopCore>) -> Result<()> {
     let ready = this.ready.borrow().len();
     let mut events = this.events.take();
     let served = poll(this, &mut events).and_then(|count| {
-        run_ready(this, ready)?;
-        let ahead = this.ready.borrow().len();
-        (0..count).try_for_each(|index| dispatch(this, events.get(index)))?;
-        Ok(ahead)
+        // Fixed here, as in asyncio: a timer that a callback of this turn sets waits for the next.
+        let due = due_timers(this)?;
+        let served = serve(this, ready, (0..count).map(|index| events.get(index)));
+        if served.is_err() {
+            // The loop ends here; the timers are the first of its next run.
+            this.put_back(due);
+            return served.map(|served| (served, Vec::new()));
+        }
+        served.map(|served| (served, due))
     });
     this.events.replace(events);
-    let ahead = served?;
-    let scheduled = this.ready.borrow().len() - ahead;
-    run_due_timers(this)?;
+    let ((ahead, scheduled), due) = served?;
+    run_timers(this, due)?;
     if ahead == 0 && !this.stopping.get() { run_ready(this, scheduled) } else { Ok(()) }
 }
 
-/// Runs the timers that are due now, but none that is made due by one of them.
-fn run_due_timers(this: This<'_, LoopCore>) -> Result<()> {
+/// Runs the first `ready` callbacks, then serves the events. Answers how many callbacks the former
+/// have scheduled, and how many the latter.
+fn serve(
+    this: This<'_, LoopCore>,
+    ready: usize,
+    mut events: impl Iterator<Item = Event>,
+) -> Result<(usize, usize)> {
+    run_ready(this, ready)?;
+    let ahead = this.ready.borrow().len();
+    events.try_for_each(|event| dispatch(this, event))?;
+    Ok((ahead, this.ready.borrow().len() - ahead))
+}
+
+fn due_timers(this: This<'_, LoopCore>) -> Result<Vec<Ref>> {
     if this.timers.borrow().is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let now = this.now()?;
-    let due = this.take_due_timers(now);
+    Ok(this.take_due_timers(now))
+}
+
+fn run_timers(this: This<'_, LoopCore>, due: Vec<Ref>) -> Result<()> {
     let mut due = due.into_iter();
     while let Some(timer) = due.next() {
         if let Err(raised) = this.run_handle(timer.obj()) {
-            // The loop ends here; the others are the first of its next run.
             this.put_back(due.collect());
             return Err(raised);
         }
