@@ -133,11 +133,11 @@ impl ReadBuffer {
 
 /// # Safety
 /// `object` is a bytes object made with at least `size` bytes that nobody else looks at.
+#[allow(deprecated, reason = "the cached hash is still there, whatever its name")]
 unsafe fn set_size(object: &Ref, size: usize) {
     let ptr = object.as_ptr();
     // SAFETY: by the contract the allocation holds `size` bytes and a terminator, and the object
     // is unshared; the cached hash is reset because the content changes.
-    #[allow(deprecated)]
     unsafe {
         let bytes = ptr.cast::<ffi::PyBytesObject>();
         (*bytes).ob_base.ob_size = size as ffi::Py_ssize_t;
