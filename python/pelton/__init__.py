@@ -9,13 +9,13 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ._pelton import __version__
+from ._pelton import __version__, tls_engine
 from .loop import Loop
 
 if TYPE_CHECKING:
     from .policy import EventLoopPolicy, install
 
-__all__ = ["EventLoopPolicy", "Loop", "__version__", "install", "new_event_loop", "run"]
+__all__ = ["EventLoopPolicy", "Loop", "__version__", "install", "new_event_loop", "run", "tls_engine"]
 
 _T = TypeVar("_T")
 

@@ -16,8 +16,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import _support  # noqa: F401  (the native half calls it; it completes StreamTransport)
-from ._pelton import LoopCore, StreamTransport
+from ._pelton import LoopCore, StreamTransport, TlsTransport
 from .resolve import Resolver
+
+try:
+    import ssl
+
+    from . import tls
+except ImportError:  # a Python without OpenSSL
+    ssl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
 
@@ -38,7 +45,7 @@ if TYPE_CHECKING:
 else:
     _SelectorEventLoop = asyncio.SelectorEventLoop
 
-__all__ = ("Loop", "StreamTransport")
+__all__ = ("Loop", "StreamTransport", "TlsTransport")
 
 
 class _NoSelector:
@@ -162,18 +169,72 @@ class Loop(LoopCore, _SelectorEventLoop):
         ssl_handshake_timeout: float | None = constants.SSL_HANDSHAKE_TIMEOUT,
         ssl_shutdown_timeout: float | None = constants.SSL_SHUTDOWN_TIMEOUT,
     ) -> Any:
-        ssl_protocol = asyncio.sslproto.SSLProtocol(  # type: ignore[attr-defined]
+        if ssl is None:
+            raise RuntimeError("Python ssl module is not available")
+        transport = tls.make_transport(
             self,
             protocol,
             sslcontext,
             waiter,
-            server_side,
-            server_hostname,
+            server_side=server_side,
+            server_hostname=server_hostname,
+            session=None if server_side else tls.offered_session.get(),
             ssl_handshake_timeout=ssl_handshake_timeout,
             ssl_shutdown_timeout=ssl_shutdown_timeout,
         )
-        self._make_socket_transport(rawsock, ssl_protocol, extra=extra, server=server)
-        return ssl_protocol._app_transport
+        self._make_socket_transport(rawsock, transport, extra=extra, server=server)
+        return transport
+
+    async def create_connection(
+        self,
+        *args: Any,
+        session: "ssl.SSLSession | None" = None,
+        **kwargs: Any,
+    ) -> Any:
+        """As asyncio's. `session`, with `ssl`, is a session of an earlier connection to resume.
+
+        Sessions are read from `transport.get_extra_info("ssl_object").session`; with TLS 1.3 one
+        is there once the server's ticket has come, behind the handshake.
+        """
+        if session is None:
+            return await super().create_connection(*args, **kwargs)
+        if not kwargs.get("ssl"):
+            raise ValueError("session is only meaningful with ssl")
+        offered = tls.offered_session.set(session)
+        try:
+            return await super().create_connection(*args, **kwargs)
+        finally:
+            tls.offered_session.reset(offered)
+
+    async def start_tls(
+        self,
+        transport: Any,
+        protocol: asyncio.BaseProtocol,
+        sslcontext: "ssl.SSLContext",
+        *,
+        server_side: bool = False,
+        server_hostname: str | None = None,
+        ssl_handshake_timeout: float | None = None,
+        ssl_shutdown_timeout: float | None = None,
+        session: "ssl.SSLSession | None" = None,
+    ) -> TlsTransport:
+        """Upgrade a transport to TLS, in any state; answers the transport to use from now on.
+
+        What a `StreamReader` has read ahead is taken along. `session` is one to resume.
+        """
+        if ssl is None:
+            raise RuntimeError("Python ssl module is not available")
+        return await tls.start_tls(
+            self,
+            transport,
+            protocol,
+            sslcontext,
+            server_side=server_side,
+            server_hostname=server_hostname,
+            session=session,
+            ssl_handshake_timeout=ssl_handshake_timeout,
+            ssl_shutdown_timeout=ssl_shutdown_timeout,
+        )
 
     def _start_serving(
         self,

@@ -16,13 +16,13 @@ use std::thread::{self, ThreadId};
 use pelton::reactor::{Events, Poller, Reactor, Token, Waker};
 use pelton::time::Timers;
 
-use crate::ffi::{Class, Obj, Raised, ReadBuffer, Ref, Result, Spec, This};
+use crate::ffi::{Class, Obj, Raised, ReadBuffer, Ref, Result, Slot, Spec, This};
 use crate::ffi::{TypeCell, Visit, monotonic};
 use crate::handle::{TimerHandle, callback_of, new_handle};
 use crate::listener::Listener;
 use crate::names;
 use crate::watch::Watch;
-use crate::{listener, schedule, stream, turn, watch};
+use crate::{listener, schedule, stream, tls, turn, watch};
 
 /// Cancelled timers are swept out when there are more than this many of them, and they are more
 /// than half of all. CPython: `_MIN_CANCELLED_TIMER_HANDLES_FRACTION`.
@@ -84,6 +84,13 @@ pub(crate) struct LoopCore {
     inbox: Mutex<Vec<Ref>>,
     inbox_filled: AtomicBool,
     pub(crate) read_buffer: RefCell<ReadBuffer>,
+    /// Plaintext on its way to a protocol.
+    pub(crate) plain_buffer: RefCell<ReadBuffer>,
+    /// Sealed records of one connection at a time, and whose they are.
+    pub(crate) sealed: RefCell<Vec<u8>>,
+    pub(crate) sealed_by: Slot,
+    /// Small writes that are to share a record.
+    pub(crate) joined: RefCell<Vec<u8>>,
     /// Transports that hold back writes until the running callback returns.
     pub(crate) held: RefCell<Vec<Ref>>,
     /// Counts the callbacks run, so that a transport can tell "in this same callback".
@@ -124,6 +131,10 @@ impl Class for LoopCore {
             inbox: Mutex::default(),
             inbox_filled: AtomicBool::new(false),
             read_buffer: RefCell::new(ReadBuffer::new()),
+            plain_buffer: RefCell::new(ReadBuffer::new()),
+            sealed: RefCell::default(),
+            sealed_by: Slot::empty(),
+            joined: RefCell::default(),
             held: RefCell::default(),
             epoch: Cell::new(1),
             in_callback: Cell::new(false),
@@ -201,9 +212,11 @@ impl Class for LoopCore {
         watch::describe(spec);
         listener::describe(spec);
         stream::describe_loop(spec);
+        tls::describe_loop(spec);
     }
 
     fn traverse(&self, visit: &mut Visit<'_>) {
+        visit.slot(&self.sealed_by);
         // What is borrowed at this moment is left out: the collector then takes its objects for
         // referenced from elsewhere, which keeps them.
         if let Ok(kernel) = self.kernel.try_borrow()
@@ -251,6 +264,7 @@ impl LoopCore {
         let held = std::mem::take(&mut *self.held.borrow_mut());
         let inbox = std::mem::take(&mut *self.inbox.lock().expect("no panic under this lock"));
         self.descriptors.borrow_mut().clear();
+        self.sealed_by.clear();
         for timer in &timers {
             if let Some(timer) = This::<TimerHandle>::of(timer.obj()) {
                 timer.unschedule();

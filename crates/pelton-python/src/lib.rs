@@ -9,6 +9,7 @@
 //! | [`watch`] | `add_reader` and `add_writer` |
 //! | [`listener`] | listening sockets |
 //! | [`stream`] | `StreamTransport` |
+//! | [`tls`] | `TlsTransport` |
 //! | [`names`] | every Python name used from here |
 //! | [`ffi`] | the unsafe room: references, calls, native types |
 //!
@@ -24,6 +25,7 @@ mod listener;
 mod names;
 mod schedule;
 mod stream;
+mod tls;
 mod turn;
 mod watch;
 
@@ -32,5 +34,12 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _pelton(module: &Bound<'_, PyModule>) -> PyResult<()> {
     ffi::add_types(module)?;
+    module.add_function(wrap_pyfunction!(tls_engine, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
+}
+
+/// Which engine TLS connections of this process use: "direct" or "fallback".
+#[pyfunction]
+fn tls_engine(py: Python<'_>) -> PyResult<&'static str> {
+    tls::engine_name().map_err(|_| PyErr::fetch(py))
 }

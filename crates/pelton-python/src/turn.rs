@@ -24,6 +24,7 @@ use crate::ffi::{Obj, Raised, Ref, Result, This, finally, monotonic, wait_detach
 use crate::handle::callback_of;
 use crate::names::{self, support};
 use crate::stream::StreamTransport;
+use crate::tls::TlsTransport;
 use crate::{listener, watch};
 
 /// The longest poll: some kernels refuse more. CPython: `MAXIMUM_SELECT_TIMEOUT`.
@@ -245,9 +246,14 @@ impl<'a> This<'a, LoopCore> {
         let first = pending.map_or(Ok(()), |exception| Err(Raised::from_exception(exception)));
         let transports = std::mem::take(&mut *self.held.borrow_mut());
         transports.iter().fold(first, |first, transport| {
-            finally(first, || match This::<StreamTransport>::of(transport.obj()) {
-                Some(transport) => transport.flush_held(self),
-                None => Ok(()),
+            finally(first, || {
+                if let Some(stream) = This::<StreamTransport>::of(transport.obj()) {
+                    return stream.flush_held(self);
+                }
+                match This::<TlsTransport>::of(transport.obj()) {
+                    Some(tls) => tls.flush_held(self),
+                    None => Ok(()),
+                }
             })
         })
     }

@@ -10,6 +10,7 @@
 //! | [`stream`] | one stream connection: reads, writes, flow control, its states |
 //! | [`reactor`] | which descriptors are ready; wake-up from other threads |
 //! | [`net`] | listen, accept, connect |
+//! | [`tls`] | one TLS session: its states, and records over OpenSSL's functions |
 //!
 //! State machines ([`time::Timers`], [`buf::WriteQueue`], [`stream::FlowControl`],
 //! [`stream::State`]) do no I/O and read no clock: time and bytes are arguments. A read or a
@@ -63,3 +64,4 @@ pub mod reactor;
 pub mod stream;
 mod sys;
 pub mod time;
+pub mod tls;

@@ -6,7 +6,9 @@ use std::slice;
 use pyo3::ffi;
 
 use super::error::{Raised, Result};
-use super::object::Obj;
+use super::object::{Interned, Obj, Ref};
+
+static RELEASE: Interned = Interned::new(c"release");
 
 /// A C-contiguous view. While it is held, the exporter can neither move nor free the memory.
 pub(crate) struct BufferView(ffi::Py_buffer);
@@ -37,6 +39,20 @@ impl BufferView {
         })
     }
 
+    /// As `write`, for code that only fills the bytes.
+    pub(crate) fn write_uninit<T>(
+        object: Obj<'_>,
+        body: impl FnOnce(&mut [MaybeUninit<u8>]) -> T,
+    ) -> Result<T> {
+        Self::with(object, ffi::PyBUF_WRITABLE, |view| {
+            if view.0.len == 0 {
+                return body(&mut []);
+            }
+            // SAFETY: as above; initialised bytes may be seen as bytes that need not be.
+            body(unsafe { slice::from_raw_parts_mut(view.0.buf.cast(), view.0.len as usize) })
+        })
+    }
+
     /// The view stays where it was filled, as exporters may expect.
     fn with<T>(object: Obj<'_>, flags: i32, body: impl FnOnce(&Self) -> T) -> Result<T> {
         let mut space = MaybeUninit::<Self>::zeroed();
@@ -50,5 +66,38 @@ impl BufferView {
         // SAFETY: the view was filled above and is released once.
         unsafe { ffi::PyBuffer_Release(view) };
         Ok(answer)
+    }
+}
+
+/// Calls `body` with a `memoryview` of `bytes`, for C functions that only look at it.
+pub(crate) fn lend<T>(bytes: &[u8], body: impl FnOnce(Obj<'_>) -> Result<T>) -> Result<T> {
+    let (start, size) = (bytes.as_ptr().cast_mut().cast(), bytes.len() as ffi::Py_ssize_t);
+    // SAFETY: pointer and length describe live memory, which the view may not write to; the view
+    // is released below, before the memory can go.
+    let view = unsafe { ffi::PyMemoryView_FromMemory(start, size, ffi::PyBUF_READ) };
+    lent(view, body)
+}
+
+/// Calls `body` with a writable `memoryview` of `space`, for C functions that fill it.
+pub(crate) fn lend_mut<T>(
+    space: &mut [MaybeUninit<u8>],
+    body: impl FnOnce(Obj<'_>) -> Result<T>,
+) -> Result<T> {
+    let (start, size) = (space.as_mut_ptr().cast(), space.len() as ffi::Py_ssize_t);
+    // SAFETY: as above; bytes may be written there and are read by nobody before that.
+    let view = unsafe { ffi::PyMemoryView_FromMemory(start, size, ffi::PyBUF_WRITE) };
+    lent(view, body)
+}
+
+fn lent<T>(view: *mut ffi::PyObject, body: impl FnOnce(Obj<'_>) -> Result<T>) -> Result<T> {
+    // SAFETY: a new reference, or null with an error.
+    let view = unsafe { Ref::from_new(view)? };
+    let answer = body(view.obj());
+    let pending = answer.as_ref().is_err().then(|| Raised.take());
+    // Whoever kept the view sees a released one; the memory is the caller's again.
+    view.obj().call_method(&RELEASE, &[])?;
+    match pending {
+        Some(exception) => Err(Raised::from_exception(exception)),
+        None => answer,
     }
 }

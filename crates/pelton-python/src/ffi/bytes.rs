@@ -38,6 +38,7 @@ impl AsRef<[u8]> for BytesRef {
 /// The loop's one read buffer. It is itself a `bytes` object: small reads are copied out of it
 /// exactly; a bulk read hands the object itself to the protocol and takes it back when the
 /// protocol has let go of it, so that a steady bulk stream neither copies nor allocates.
+#[derive(Default)]
 pub(crate) struct ReadBuffer {
     /// While it is here, nobody else has a reference to it, and its size is `READ_BUFFER_SIZE`.
     object: Option<Ref>,
@@ -93,6 +94,14 @@ impl ReadBuffer {
                 READ_BUFFER_SIZE,
             )
         })
+    }
+
+    /// The first `count` bytes, just read.
+    pub(crate) fn filled(&self, count: usize) -> &[u8] {
+        let Some(object) = &self.object else { return &[] };
+        assert!(count <= READ_BUFFER_SIZE, "no read fills more than the buffer");
+        // SAFETY: a read into the buffer has just set these bytes, and nobody else changes them.
+        unsafe { slice::from_raw_parts(ffi::PyBytes_AS_STRING(object.as_ptr()).cast(), count) }
     }
 
     /// The first `count` bytes, just read: a copy of exactly that size, or the buffer itself

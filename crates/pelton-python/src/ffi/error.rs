@@ -50,6 +50,16 @@ impl Raised {
         Self::with(unsafe { ffi::PyExc_ConnectionError }, message)
     }
 
+    pub(crate) fn connection_reset(message: &str) -> Self {
+        // SAFETY: reads the address of a static of the interpreter.
+        Self::with(unsafe { ffi::PyExc_ConnectionResetError }, message)
+    }
+
+    pub(crate) fn not_implemented() -> Self {
+        // SAFETY: reads the address of a static of the interpreter.
+        Self::with(unsafe { ffi::PyExc_NotImplementedError }, "")
+    }
+
     /// `OSError(errno, strerror)`: CPython picks the subclass (`ConnectionResetError`, ...).
     pub(crate) fn os_error(error: &io::Error) -> Self {
         let Some(code) = error.raw_os_error() else {
@@ -78,6 +88,11 @@ impl Raised {
     fn matches(&self, kind: *mut ffi::PyObject) -> bool {
         // SAFETY: an error is set, by this type's meaning; `kind` is an exception class.
         unsafe { ffi::PyErr_ExceptionMatches(kind) != 0 }
+    }
+
+    /// Whether the exception is of this class.
+    pub(crate) fn is(&self, class: Obj<'_>) -> bool {
+        self.matches(class.as_ptr())
     }
 
     pub(crate) fn is_attribute_error(&self) -> bool {

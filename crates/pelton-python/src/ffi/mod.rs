@@ -16,9 +16,10 @@ mod descriptor;
 mod error;
 mod module;
 mod object;
+mod openssl;
 mod spec;
 
-pub(crate) use buffer::BufferView;
+pub(crate) use buffer::{BufferView, lend, lend_mut};
 pub(crate) use bytes::{BytesRef, ReadBuffer};
 pub(crate) use call::{Context, call_slots, wait_detached};
 pub(crate) use class::{Class, This, TypeCell, Visit, make};
@@ -27,4 +28,5 @@ pub(crate) use descriptor::{SocketNumber, borrow_fd};
 pub(crate) use error::{Raised, Result, finally};
 pub(crate) use module::add_types;
 pub(crate) use object::{Imported, Interned, Obj, Ref, Slot};
+pub(crate) use openssl::{OwnedSession, find_libssl};
 pub(crate) use spec::{Keywords, Spec};

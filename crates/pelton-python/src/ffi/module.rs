@@ -8,6 +8,7 @@ use super::object::Imported;
 use crate::core::LoopCore;
 use crate::handle::{Handle, TimerHandle};
 use crate::stream::StreamTransport;
+use crate::tls::TlsTransport;
 
 static OBJECT: Imported = Imported::new(c"builtins", c"object");
 static HANDLE: Imported = Imported::new(c"asyncio", c"Handle");
@@ -20,7 +21,8 @@ pub(crate) fn add_types(module: &Bound<'_, PyModule>) -> PyResult<()> {
     add::<LoopCore>(module, &OBJECT)?;
     add::<Handle>(module, &HANDLE)?;
     add::<TimerHandle>(module, &TIMER_HANDLE)?;
-    add::<StreamTransport>(module, &TRANSPORT)
+    add::<StreamTransport>(module, &TRANSPORT)?;
+    add::<TlsTransport>(module, &TRANSPORT)
 }
 
 fn add<T: Class>(module: &Bound<'_, PyModule>, base: &'static Imported) -> PyResult<()> {

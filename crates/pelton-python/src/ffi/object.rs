@@ -143,6 +143,11 @@ impl<'a> Obj<'a> {
         self.0.as_ptr() == unsafe { ffi::Py_None() }
     }
 
+    /// Whether both are the same object.
+    pub(crate) fn is(self, other: Obj<'_>) -> bool {
+        self.0 == other.0
+    }
+
     pub(crate) fn is_exact_bytes(self) -> bool {
         // SAFETY: the object is alive.
         unsafe { ffi::PyBytes_CheckExact(self.0.as_ptr()) != 0 }
@@ -325,6 +330,14 @@ impl Slot {
         drop(self.0.replace(NonNull::new(value.into_ptr())).map(Ref));
     }
 
+    /// Stores what is given, or nothing.
+    pub(crate) fn replace(&self, value: Option<Ref>) {
+        match value {
+            Some(value) => self.set(value),
+            None => self.clear(),
+        }
+    }
+
     pub(crate) fn clear(&self) {
         drop(self.take());
     }
@@ -385,6 +398,11 @@ unsafe impl Sync for Imported {}
 impl Imported {
     pub(crate) const fn new(module: &'static CStr, name: &'static CStr) -> Self {
         Self { module, name: Interned::new(name), object: OnceCell::new() }
+    }
+
+    /// The object, if it was looked up before.
+    pub(crate) fn known(&self) -> Option<Obj<'_>> {
+        self.object.get().map(Ref::obj)
     }
 
     pub(crate) fn get(&self) -> Result<Obj<'_>> {

@@ -31,9 +31,11 @@ use crate::core::LoopCore;
 use crate::ffi::{BytesRef, Class, Obj, Raised, Ref, Result, Slot, Spec, This, TypeCell, Visit};
 use crate::ffi::{Context, SocketNumber, monotonic};
 use crate::names::{self, support};
+use crate::tls::TlsTransport;
 
 pub(crate) use info::address as socket_address;
 pub(crate) use open::{Accepted, describe_loop};
+pub(crate) use write::parse_limits;
 
 /// What waits in the write queue: `bytes` by reference, anything mutable as a copy.
 pub(crate) enum Chunk {
@@ -118,6 +120,8 @@ pub(crate) struct StreamTransport {
     /// How many writes were dropped since the connection was lost, and one for the loss.
     lost: Cell<u32>,
     started: Cell<bool>,
+    /// The protocol is a TLS transport of ours: it gets slices, not `bytes`.
+    is_tls: Cell<bool>,
 }
 
 static CELL: TypeCell = TypeCell::new();
@@ -176,8 +180,18 @@ impl StreamTransport {
         ]
     }
 
-    fn queued(&self) -> usize {
+    /// Bytes that wait for the kernel.
+    pub(crate) fn queued(&self) -> usize {
         self.stream.borrow().queued()
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.stream.borrow().state().is_closing()
+    }
+
+    /// The context in which the protocol is called.
+    pub(crate) fn own_context(&self) -> Option<Ref> {
+        self.context.get()
     }
 
     fn is_lost(&self) -> bool {
@@ -233,7 +247,7 @@ impl<'a> This<'a, StreamTransport> {
         core.callback(|| protocol.obj().call_method(method, args)).map(drop)
     }
 
-    fn in_context<T>(
+    pub(crate) fn in_context<T>(
         self,
         core: This<'_, LoopCore>,
         body: impl FnOnce() -> Result<T>,
@@ -279,13 +293,10 @@ impl<'a> This<'a, StreamTransport> {
         } else {
             (None, protocol.attr_or_none(&names::DATA_RECEIVED)?)
         };
-        let store = |slot: &Slot, value: Option<Ref>| match value {
-            Some(value) => slot.set(value),
-            None => slot.clear(),
-        };
+        self.is_tls.set(This::<TlsTransport>::of(protocol).is_some());
         self.protocol.set(protocol.to_ref());
-        store(&self.get_buffer, get_buffer);
-        store(&self.deliver, deliver);
+        self.get_buffer.replace(get_buffer);
+        self.deliver.replace(deliver);
         Ok(())
     }
 }

@@ -118,6 +118,7 @@ fn new(
         holding: Cell::new(false),
         lost: Cell::new(0),
         started: Cell::new(false),
+        is_tls: Cell::new(false),
     })?;
     let this = stream(&transport)?;
     if let Err(raised) = set_up(core, this, number, protocol, server) {

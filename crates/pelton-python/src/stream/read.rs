@@ -10,6 +10,7 @@ use super::{Chunk, StreamTransport};
 use crate::core::LoopCore;
 use crate::ffi::{BufferView, Raised, Ref, Result, Spec, This};
 use crate::names;
+use crate::tls::{Inside, TlsTransport};
 
 pub(super) fn describe(spec: &mut Spec<StreamTransport>) {
     spec.none(c"pause_reading", |this| {
@@ -35,7 +36,9 @@ impl This<'_, StreamTransport> {
     /// What the poller says of this connection.
     pub(crate) fn on_ready(self, core: This<'_, LoopCore>, readiness: Readiness) -> Result<()> {
         if readiness.readable() && self.stream.borrow().state().wants_read() {
-            if self.get_buffer.is_set() {
+            if self.is_tls.get() {
+                self.read_sealed(core)?;
+            } else if self.get_buffer.is_set() {
                 self.read_into_protocol(core)?;
             } else {
                 self.read(core)?;
@@ -82,6 +85,34 @@ impl This<'_, StreamTransport> {
                 self.fatal(core, raised, "Fatal error: protocol.data_received() call failed.")
             }
         }
+    }
+
+    /// Reads records for the TLS transport above, which opens them from the loop's buffer.
+    fn read_sealed(self, core: This<'_, LoopCore>) -> Result<()> {
+        // Taken out of the loop meanwhile: what the records cause may run a turn of its own.
+        let mut buffer = core.read_buffer.take();
+        let space = buffer.space()?;
+        let answer = {
+            let descriptor = self.descriptor.borrow();
+            descriptor.borrow().and_then(|fd| Stream::<Chunk>::read_uninit(fd, space))
+        };
+        let fed = match answer {
+            Ok(Read::Data(count)) => {
+                let protocol = self.protocol.get_or_none();
+                match This::<TlsTransport>::of(protocol.obj()) {
+                    Some(tls) => tls.feed(core, buffer.filled(count), Inside::Loop),
+                    None => Ok(()),
+                }
+            }
+            Ok(Read::WouldBlock) => Ok(()),
+            Ok(Read::Eof) => self.on_eof(core),
+            Err(error) => {
+                let raised = Raised::os_error(&error);
+                self.fatal(core, raised, "Fatal read error on socket transport")
+            }
+        };
+        core.read_buffer.replace(buffer);
+        fed
     }
 
     /// Reads straight into the memory of a buffered protocol: one callback from `get_buffer` to

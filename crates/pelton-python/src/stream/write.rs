@@ -10,9 +10,13 @@ use super::{Chunk, StreamTransport};
 use crate::core::LoopCore;
 use crate::ffi::{BufferView, BytesRef, Keywords, Obj, Raised, Ref, Result, Spec, This};
 use crate::names::{self, support};
+use crate::tls::TlsTransport;
 
 /// Writes held back for the end of the callback leave early when they are more than this.
 const HOLD_AT_MOST: usize = 64 * 1024;
+
+/// The default high mark. CPython: `transports._FlowControlMixin`.
+const WRITE_HIGH: usize = 64 * 1024;
 
 /// A warning is logged from this many writes after the loss on.
 /// CPython: `LOG_THRESHOLD_FOR_CONNLOST_WRITES`.
@@ -118,30 +122,39 @@ fn set_limits(
     args: &[Obj<'_>],
     keywords: Keywords<'_>,
 ) -> Result<Ref> {
-    let [high, low] = keywords.read("set_write_buffer_limits", [&names::HIGH, &names::LOW])?;
+    let (low, high) = parse_limits("set_write_buffer_limits", args, keywords, WRITE_HIGH)?;
+    this.settle()?;
+    let set = this.stream.borrow_mut().flow_mut().set_limits(Some(high), Some(low));
+    debug_assert!(set.is_ok(), "the limits were compared");
+    this.with_loop(|core| this.after_growth(core))?;
+    Ok(Ref::none())
+}
+
+/// Reads `(high=None, low=None)` as asyncio does; answers `(low, high)`.
+pub(crate) fn parse_limits(
+    method: &str,
+    args: &[Obj<'_>],
+    keywords: Keywords<'_>,
+    default_high: usize,
+) -> Result<(usize, usize)> {
+    let [high, low] = keywords.read(method, [&names::HIGH, &names::LOW])?;
     let limit = |value: Option<Obj<'_>>| match value {
         Some(value) if !value.is_none() => value.to_i64().map(Some),
         _ => Ok(None),
     };
     let high = limit(high.or_else(|| args.first().copied()))?;
     let low = limit(low.or_else(|| args.get(1).copied()))?;
-    let refuse = || {
-        // CPython fills in the defaults before it compares and shows both.
-        let high = high.unwrap_or_else(|| low.map_or(64 * 1024, |low| 4 * low));
-        let low = low.unwrap_or_else(|| high.div_euclid(4));
-        Raised::value_error(&format!("high ({high}) must be >= low ({low}) must be >= 0"))
-    };
-    let (Ok(as_high), Ok(as_low)) =
-        (high.map(usize::try_from).transpose(), low.map(usize::try_from).transpose())
-    else {
-        return Err(refuse());
-    };
-    this.settle()?;
-    if this.stream.borrow_mut().flow_mut().set_limits(as_high, as_low).is_err() {
-        return Err(refuse());
+    // CPython fills in the defaults before it compares and shows both.
+    let high = high.unwrap_or_else(|| {
+        low.map_or(default_high as i64, |low| low.saturating_mul(4))
+    });
+    let low = low.unwrap_or_else(|| high.div_euclid(4));
+    match (usize::try_from(low), usize::try_from(high)) {
+        (Ok(as_low), Ok(as_high)) if as_low <= as_high => Ok((as_low, as_high)),
+        _ => Err(Raised::value_error(&format!(
+            "high ({high}) must be >= low ({low}) must be >= 0"
+        ))),
     }
-    this.with_loop(|core| this.after_growth(core))?;
-    Ok(Ref::none())
 }
 
 fn make_empty_waiter(this: This<'_, StreamTransport>) -> Result<Ref> {
@@ -198,6 +211,30 @@ impl This<'_, StreamTransport> {
                 self.fatal(core, raised, "Fatal write error on socket transport")
             }
         }
+    }
+
+    /// Sends records that lie in a buffer of the loop's: what the kernel does not take is copied.
+    pub(crate) fn send_slice(self, core: This<'_, LoopCore>, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() || self.is_lost() {
+            return Ok(());
+        }
+        let mut sent = 0;
+        if self.queued() == 0 {
+            let answer = {
+                let descriptor = self.descriptor.borrow();
+                descriptor.borrow().and_then(|fd| Stream::<Chunk>::try_send(fd, bytes))
+            };
+            match answer {
+                Ok(count) if count == bytes.len() => return Ok(()),
+                Ok(count) => sent = count,
+                Err(error) => {
+                    let raised = Raised::os_error(&error);
+                    return self.fatal(core, raised, "Fatal write error on socket transport");
+                }
+            }
+        }
+        self.stream.borrow_mut().hold(Chunk::Copy(bytes[sent..].into()));
+        self.after_growth(core)
     }
 
     /// As `send`, for memory that its owner may change: what the kernel takes at once is not
@@ -284,7 +321,14 @@ impl This<'_, StreamTransport> {
         if self.is_lost() {
             return Ok(());
         }
-        self.resume_if_low(core)
+        self.resume_if_low(core)?;
+        if self.is_tls.get()
+            && let Some(protocol) = self.protocol.get()
+            && let Some(tls) = This::<TlsTransport>::of(protocol.obj())
+        {
+            return self.in_context(core, || tls.on_writable(core));
+        }
+        Ok(())
     }
 
     fn resume_if_low(self, core: This<'_, LoopCore>) -> Result<()> {
