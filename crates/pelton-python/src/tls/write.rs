@@ -285,10 +285,13 @@ impl This<'_, TlsTransport> {
             return Ok(());
         }
         let mut sealed = core.sealed.take();
+        core.sealed_by.clear();
         let sent = self.write_below(core, &sealed);
         sealed.clear();
-        core.sealed.replace(sealed);
-        core.sealed_by.clear();
+        // TLS in TLS: the transport below may hold its own records back there by now.
+        if core.sealed_by.get().is_none() {
+            core.sealed.replace(sealed);
+        }
         sent
     }
 
