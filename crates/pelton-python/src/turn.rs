@@ -244,8 +244,8 @@ impl<'a> This<'a, LoopCore> {
     fn flush_held(self, raising: bool) -> Result<()> {
         let pending = if raising { Some(Raised.take()) } else { None };
         let first = pending.map_or(Ok(()), |exception| Err(Raised::from_exception(exception)));
-        let transports = std::mem::take(&mut *self.held.borrow_mut());
-        transports.iter().fold(first, |first, transport| {
+        let mut transports = std::mem::take(&mut *self.held.borrow_mut());
+        let answer = transports.drain(..).fold(first, |first, transport| {
             finally(first, || {
                 if let Some(stream) = This::<StreamTransport>::of(transport.obj()) {
                     return stream.flush_held(self);
@@ -255,6 +255,12 @@ impl<'a> This<'a, LoopCore> {
                     None => Ok(()),
                 }
             })
-        })
+        });
+        // The list's memory is kept: a callback that writes twice asks the heap for nothing.
+        let mut held = self.held.borrow_mut();
+        if held.is_empty() {
+            *held = transports;
+        }
+        answer
     }
 }

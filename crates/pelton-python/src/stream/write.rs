@@ -145,15 +145,13 @@ pub(crate) fn parse_limits(
     let high = limit(high.or_else(|| args.first().copied()))?;
     let low = limit(low.or_else(|| args.get(1).copied()))?;
     // CPython fills in the defaults before it compares and shows both.
-    let high = high.unwrap_or_else(|| {
-        low.map_or(default_high as i64, |low| low.saturating_mul(4))
-    });
+    let high = high.unwrap_or_else(|| low.map_or(default_high as i64, |low| low.saturating_mul(4)));
     let low = low.unwrap_or_else(|| high.div_euclid(4));
     match (usize::try_from(low), usize::try_from(high)) {
         (Ok(as_low), Ok(as_high)) if as_low <= as_high => Ok((as_low, as_high)),
-        _ => Err(Raised::value_error(&format!(
-            "high ({high}) must be >= low ({low}) must be >= 0"
-        ))),
+        _ => {
+            Err(Raised::value_error(&format!("high ({high}) must be >= low ({low}) must be >= 0")))
+        }
     }
 }
 

@@ -145,7 +145,11 @@ impl This<'_, TlsTransport> {
         self.with_loop(|core| self.give_up(core, exception))
     }
 
-    pub(super) fn give_up(self, core: This<'_, LoopCore>, exception: Option<Obj<'_>>) -> Result<()> {
+    pub(super) fn give_up(
+        self,
+        core: This<'_, LoopCore>,
+        exception: Option<Obj<'_>>,
+    ) -> Result<()> {
         self.flush_held(core)?;
         self.change(|state| state.lose());
         drop(self.backlog.take());
@@ -194,7 +198,9 @@ impl This<'_, TlsTransport> {
         }
         if self.waiter.is_set() {
             let reason = match exception.is_none() {
-                true => Raised::connection_reset("the connection has ended in the handshake").take(),
+                true => {
+                    Raised::connection_reset("the connection has ended in the handshake").take()
+                }
                 false => exception.to_ref(),
             };
             self.wake_waiter(Some(reason.obj()))?;

@@ -210,7 +210,8 @@ fn direct() -> Result<Option<&'static Libssl>> {
     for class in [&names::WANT_READ, &names::SYSCALL_ERROR, &names::ZERO_RETURN] {
         class.get()?;
     }
-    let forced = std::env::var_os("PELTON_TLS").is_some_and(|value| value == OsStr::new("fallback"));
+    let forced =
+        std::env::var_os("PELTON_TLS").is_some_and(|value| value == OsStr::new("fallback"));
     let found = if forced { None } else { find_libssl()? };
     let working = match found {
         Some(libssl) if works(libssl)? => Some(libssl),

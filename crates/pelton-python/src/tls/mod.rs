@@ -236,12 +236,7 @@ impl This<'_, TlsTransport> {
     }
 
     /// Schedules one of our own methods, in the context of the connection.
-    fn schedule(
-        self,
-        core: This<'_, LoopCore>,
-        callback: Obj<'_>,
-        args: &[Obj<'_>],
-    ) -> Result<()> {
+    fn schedule(self, core: This<'_, LoopCore>, callback: Obj<'_>, args: &[Obj<'_>]) -> Result<()> {
         let context = match self.with_stream(|stream| stream.own_context()).flatten() {
             Some(context) => context,
             None => Context::copy_current()?,

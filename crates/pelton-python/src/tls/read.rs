@@ -79,12 +79,7 @@ impl This<'_, TlsTransport> {
     }
 
     /// Ciphertext from below.
-    pub(crate) fn feed(
-        self,
-        core: This<'_, LoopCore>,
-        input: &[u8],
-        inside: Inside,
-    ) -> Result<()> {
+    pub(crate) fn feed(self, core: This<'_, LoopCore>, input: &[u8], inside: Inside) -> Result<()> {
         let mut kept = std::mem::take(&mut *self.rest.borrow_mut());
         if kept.is_empty() {
             return self.feed_all(core, input, inside);
