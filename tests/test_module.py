@@ -21,7 +21,7 @@ needs_policies = pytest.mark.skipif(not HAS_POLICIES, reason="policies are gone 
 
 
 def test_names():
-    expected = {"Loop", "__version__", "new_event_loop", "run"}
+    expected = {"Loop", "__version__", "new_event_loop", "run", "tls_engine"}
     if HAS_POLICIES:
         expected |= {"EventLoopPolicy", "install"}
     assert set(pelton.__all__) == expected

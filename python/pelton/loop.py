@@ -7,6 +7,7 @@ running version of Python exactly; see docs/decisions/0001.
 
 import asyncio
 import contextlib
+import inspect
 import os
 import signal
 import socket
@@ -46,6 +47,13 @@ else:
     _SelectorEventLoop = asyncio.SelectorEventLoop
 
 __all__ = ("Loop", "StreamTransport", "TlsTransport")
+
+
+def _with_session(method: Callable[..., Any]) -> inspect.Signature:
+    """The running Python's signature of a method, and `session` behind it."""
+    signature = inspect.signature(method)
+    session = inspect.Parameter("session", inspect.Parameter.KEYWORD_ONLY, default=None)
+    return signature.replace(parameters=[*signature.parameters.values(), session])
 
 
 class _NoSelector:
@@ -205,6 +213,10 @@ class Loop(LoopCore, _SelectorEventLoop):
             return await super().create_connection(*args, **kwargs)
         finally:
             tls.offered_session.reset(offered)
+
+    create_connection.__signature__ = _with_session(  # type: ignore[attr-defined]
+        _SelectorEventLoop.create_connection
+    )
 
     async def start_tls(
         self,
