@@ -92,6 +92,10 @@ test-rust: | $(STAMPS)/venv
 # Warnings are errors, the order is random, each test has a bound: see pyproject.toml.
 test-python: $(STAMPS)/pelton $(STAMPS)/group-test
 	$(PY) -m pytest $(PYTEST_ARGS)
+	PELTON_TLS=fallback $(PY) -m pytest $(TLS_TESTS) $(PYTEST_ARGS)
+
+# TLS has two engines; the second run has the one that works where libssl cannot be reached.
+TLS_TESTS := tests/tls
 
 soak: $(STAMPS)/pelton $(STAMPS)/group-test ## hundreds of life cycles; descriptors, threads and memory must stay level
 	$(PY) -m pytest -m slow $(PYTEST_ARGS)
