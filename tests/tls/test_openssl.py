@@ -15,6 +15,9 @@ from tlshelpers import HOST, TLS12, TLS13
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="the openssl command is not installed")
 
 
+COMMON = ["-servername", HOST, "-quiet", "-no_ign_eof"]
+
+
 def unread(pipe):
     """How many bytes of a pipe its reader has not taken."""
     count = array.array("i", [0])
@@ -34,8 +37,7 @@ class Client:
     def __init__(self, loop, port, authority_file):
         self.loop = loop
         self.process = subprocess.Popen(
-            ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-servername", HOST]
-            + f"-CAfile {authority_file} -quiet -no_ign_eof".split(),
+            ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", *COMMON, "-CAfile", authority_file],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
