@@ -26,6 +26,9 @@ export PYO3_PYTHON := $(abspath $(PY))
 STAMPS := $(VENV)/.pelton
 CARGO_TARGET := $(or $(CARGO_TARGET_DIR),target)
 LOAD := $(CARGO_TARGET)/release/pelton-load
+# Counts heap requests of the process it is preloaded into.
+SPY := $(CARGO_TARGET)/release/libpelton_heapspy.so
+export PELTON_HEAPSPY := $(abspath $(SPY))
 
 find = $(shell find $(1) -type f $(2) 2>/dev/null)
 NATIVE_SOURCES := $(call find,crates,'(' -name '*.rs' -o -name Cargo.toml ')') Cargo.toml Cargo.lock
@@ -64,6 +67,10 @@ $(LOAD): $(LOAD_SOURCES)
 	cargo build --locked --release -p pelton-load
 	@touch $@
 
+$(SPY): $(call find,benches/heapspy,'(' -name '*.rs' -o -name Cargo.toml ')') Cargo.toml Cargo.lock
+	cargo build --locked --release -p pelton-heapspy
+	@touch $@
+
 # -- use -------------------------------------------------------------------------------------------
 
 build: $(STAMPS)/pelton ## build the release extension into the venv
@@ -78,8 +85,9 @@ demo: $(STAMPS)/pelton $(STAMPS)/group-bench $(LOAD) ## the same under load, bes
 
 test: test-rust test-python ## all tests: Rust, doctests, pytest
 
-# The extension has no Rust tests of its own: its tests are Python's.
-RUST_TESTS := --locked --workspace --exclude pelton-python
+# The extension has no Rust tests of its own: its tests are Python's. The counter of heap requests
+# is only ever preloaded.
+RUST_TESTS := --locked --workspace --exclude pelton-python --exclude pelton-heapspy
 
 test-rust: export RUSTFLAGS += -D warnings
 test-rust: | $(STAMPS)/venv
@@ -90,7 +98,7 @@ test-rust: | $(STAMPS)/venv
 	cargo test $(RUST_TESTS) --doc
 
 # Warnings are errors, the order is random, each test has a bound: see pyproject.toml.
-test-python: $(STAMPS)/pelton $(STAMPS)/group-test
+test-python: $(STAMPS)/pelton $(STAMPS)/group-test $(SPY)
 	$(PY) -m pytest $(PYTEST_ARGS)
 	PELTON_TLS=fallback $(PY) -m pytest $(TLS_TESTS) $(PYTEST_ARGS)
 
@@ -160,12 +168,14 @@ format: $(STAMPS)/group-check ## format all Rust and Python
 
 # -- measurements ----------------------------------------------------------------------------------
 
-bench: $(STAMPS)/pelton $(STAMPS)/group-bench $(LOAD) ## the benchmarks of docs/performance.md; results in benches/results
+bench: $(STAMPS)/pelton $(STAMPS)/group-bench $(LOAD) $(SPY) ## the benchmarks of docs/performance.md; results in benches/results
 	$(PY) benches/compare.py $(BENCH_ARGS)
 	$(PY) benches/compare.py --kinds buffered streams --sizes 1024 --name kinds $(BENCH_ARGS)
 	$(PY) benches/scheduling.py
 	$(PY) benches/idle.py
 	$(PY) benches/syscalls.py
+	$(PY) benches/heap.py
+	$(PY) benches/postgres.py
 
 chart: $(STAMPS)/group-bench ## draw docs/echo.svg and fill the tables of figures from benches/results
 	$(PY) benches/chart.py

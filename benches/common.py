@@ -194,11 +194,17 @@ def read_line(child: subprocess.Popen[str], timeout: float) -> str:
     return child.stdout.readline() if readable else ""
 
 
-def server_command(loop: str, kind: str, port: int = 0) -> list[str]:
-    """Return the command of the echo server on a loop, or of the floor."""
+def server_command(
+    loop: str, kind: str, port: int = 0, *, certificates: Path | None = None
+) -> list[str]:
+    """Return the command of the echo server on a loop, or of the floor; TLS with certificates."""
     if loop == FLOOR:
-        return [load_binary(), "floor", str(port)]
-    return [sys.executable, str(HERE / "server.py"), loop, kind, str(port)]
+        command = [load_binary(), "floor", str(port)]
+    else:
+        command = [sys.executable, str(HERE / "server.py"), loop, kind, str(port)]
+    if certificates is not None:
+        command += ["--certificates", str(certificates)]
+    return command
 
 
 def load_command(what: str, port: int, **options: object) -> list[str]:
@@ -326,6 +332,11 @@ def positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not above zero")
     return value
+
+
+def byte_sizes(text: str) -> list[int]:
+    """Parse sizes with commas between them, for argparse."""
+    return [positive(size) for size in text.split(",")]
 
 
 def duration(text: str) -> float:

@@ -121,11 +121,6 @@ def show(rows: list[Row], cells: list[Cell]) -> None:
         )
 
 
-def byte_sizes(text: str) -> list[int]:
-    """Parse sizes with commas between them."""
-    return [common.positive(size) for size in text.split(",")]
-
-
 def variable(text: str) -> tuple[str, str]:
     """Parse NAME=VALUE."""
     name, equals, value = text.partition("=")
@@ -144,7 +139,7 @@ def parse() -> argparse.Namespace:
     add(
         "--sizes",
         metavar="BYTES",
-        type=byte_sizes,
+        type=common.byte_sizes,
         default=[64, 1024, 16384, 262144],
         help="message sizes, with commas; default 64,1024,16384,262144",
     )

@@ -9,8 +9,10 @@ import argparse
 import asyncio
 import contextlib
 import signal
+import ssl
 from typing import cast
 
+import certificate
 import loops
 
 BACKLOG = 4096
@@ -56,29 +58,29 @@ class BufferedEcho(asyncio.BufferedProtocol):
 
 async def echo_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """The same with streams: one task per connection."""
-    with contextlib.suppress(ConnectionError), contextlib.closing(writer):
+    with contextlib.suppress(OSError), contextlib.closing(writer):
         while data := await reader.read(CHUNK):
             writer.write(data)
             await writer.drain()
 
 
-async def listen(kind: str, port: int) -> asyncio.Server:
+async def listen(kind: str, port: int, context: ssl.SSLContext | None) -> asyncio.Server:
     """Start the server of a kind."""
     host = "127.0.0.1"
     if kind == "streams":
-        return await asyncio.start_server(echo_stream, host, port, backlog=BACKLOG)
+        return await asyncio.start_server(echo_stream, host, port, backlog=BACKLOG, ssl=context)
     protocol = Echo if kind == "protocol" else BufferedEcho
     loop = asyncio.get_running_loop()
-    return await loop.create_server(protocol, host, port, backlog=BACKLOG)
+    return await loop.create_server(protocol, host, port, backlog=BACKLOG, ssl=context)
 
 
-async def serve(kind: str, port: int) -> None:
+async def serve(kind: str, port: int, context: ssl.SSLContext | None) -> None:
     """Listen and serve until SIGTERM or SIGINT."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
-    server = await listen(kind, port)
+    server = await listen(kind, port, context)
     print("ready", server.sockets[0].getsockname()[1], flush=True)
     await stopped.wait()
     server.close()
@@ -91,6 +93,7 @@ def main() -> None:
     parser.add_argument("loop", metavar="LOOP", help=f"{known}, or MODULE:FACTORY")
     parser.add_argument("kind", metavar="KIND", choices=KINDS)
     parser.add_argument("port", metavar="PORT", type=int)
+    parser.add_argument("--certificates", metavar="FOLDER", help="serve over TLS, with those in it")
     options = parser.parse_args()
     if not 0 <= options.port <= 65535:
         parser.error(f"PORT must be between 0 and 65535, not {options.port}")
@@ -98,8 +101,10 @@ def main() -> None:
         factory = loops.loop_factory(options.loop)
     except loops.UnknownLoop as error:
         parser.error(str(error))
+    folder = options.certificates
+    context = certificate.server_context(folder) if folder else None
     with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(serve(options.kind, options.port))
+        runner.run(serve(options.kind, options.port, context))
 
 
 if __name__ == "__main__":
