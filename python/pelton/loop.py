@@ -13,7 +13,7 @@ import signal
 import socket
 import threading
 from asyncio import constants
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from . import _support  # noqa: F401  (the native half calls it; it completes StreamTransport)
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
         async def _sendfile_native(
             self, transp: Any, file: Any, offset: int, count: int | None
         ) -> int: ...
+        async def _sendfile_fallback(
+            self, transp: Any, file: Any, offset: int, count: int | None
+        ) -> int: ...
 else:
     _SelectorEventLoop = asyncio.SelectorEventLoop
 
@@ -54,6 +57,21 @@ def _with_session(method: Callable[..., Any]) -> inspect.Signature:
     signature = inspect.signature(method)
     session = inspect.Parameter("session", inspect.Parameter.KEYWORD_ONLY, default=None)
     return signature.replace(parameters=[*signature.parameters.values(), session])
+
+
+@contextlib.contextmanager
+def _offering(session: "ssl.SSLSession | None", sslcontext: Any) -> Iterator[None]:
+    """Inside, the next client connection of this task offers `session`."""
+    if session is None:
+        yield
+        return
+    if not sslcontext:
+        raise ValueError("session is only meaningful with ssl")
+    offered = tls.offered_session.set(session)
+    try:
+        yield
+    finally:
+        tls.offered_session.reset(offered)
 
 
 class _NoSelector:
@@ -204,18 +222,25 @@ class Loop(LoopCore, _SelectorEventLoop):
         Sessions are read from `transport.get_extra_info("ssl_object").session`; with TLS 1.3 one
         is there once the server's ticket has come, behind the handshake.
         """
-        if session is None:
+        with _offering(session, kwargs.get("ssl")):
             return await super().create_connection(*args, **kwargs)
-        if not kwargs.get("ssl"):
-            raise ValueError("session is only meaningful with ssl")
-        offered = tls.offered_session.set(session)
-        try:
-            return await super().create_connection(*args, **kwargs)
-        finally:
-            tls.offered_session.reset(offered)
 
     create_connection.__signature__ = _with_session(  # type: ignore[attr-defined]
         _SelectorEventLoop.create_connection
+    )
+
+    async def create_unix_connection(
+        self,
+        *args: Any,
+        session: "ssl.SSLSession | None" = None,
+        **kwargs: Any,
+    ) -> Any:
+        """As asyncio's; `session` as for `create_connection`."""
+        with _offering(session, kwargs.get("ssl")):
+            return await super().create_unix_connection(*args, **kwargs)
+
+    create_unix_connection.__signature__ = _with_session(  # type: ignore[attr-defined]
+        _SelectorEventLoop.create_unix_connection
     )
 
     async def start_tls(
@@ -288,6 +313,14 @@ class Loop(LoopCore, _SelectorEventLoop):
             transp._reset_empty_waiter()
             if resume:
                 transp.resume_reading()
+
+    async def _sendfile_fallback(
+        self, transp: Any, file: Any, offset: int, count: int | None
+    ) -> int:
+        # asyncio takes an offset of 0 for "where the file stands", unlike the kernel's sendfile.
+        if hasattr(file, "seek"):
+            file.seek(offset)
+        return await super()._sendfile_fallback(transp, file, offset, count)
 
     # -- names ----------------------------------------------------------------------------------
 

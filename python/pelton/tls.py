@@ -54,7 +54,7 @@ def make_transport(
         ssl_shutdown_timeout = constants.SSL_SHUTDOWN_TIMEOUT
     elif ssl_shutdown_timeout < 0:
         raise ValueError(
-            f"ssl_shutdown_timeout should be a positive number or 0, got {ssl_shutdown_timeout}"
+            f"ssl_shutdown_timeout should be a positive number, got {ssl_shutdown_timeout}"
         )
     if not sslcontext:
         sslcontext = sslproto._create_transport_context(server_side, server_hostname)
@@ -148,6 +148,11 @@ def handshake_timed_out(seconds: float) -> ConnectionAbortedError:
 def shutdown_timed_out() -> TimeoutError:
     """What ends a connection whose peer does not answer our goodbye."""
     return TimeoutError("SSL shutdown timed out")
+
+
+def cut_short() -> ssl.SSLEOFError:
+    """What ends a stream that stops without `close_notify`, in mid-record or while half-closed."""
+    return ssl.SSLEOFError(ssl.SSL_ERROR_EOF, "EOF occurred in violation of protocol")
 
 
 def tls_log(transport: Any, what: str) -> None:

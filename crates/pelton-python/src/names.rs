@@ -22,6 +22,7 @@ names! {
     CHECK_THREAD = c"_check_thread";
     CIPHER = c"cipher";
     CLOSE = c"close";
+    CLOSE_NOTIFY = c"close_notify";
     COMPRESSION = c"compression";
     CONNECTION_LOST = c"connection_lost";
     CONNECTION_MADE = c"connection_made";
@@ -51,6 +52,7 @@ names! {
     PEERNAME = c"peername";
     PENDING = c"pending";
     PROTOCOL = c"protocol";
+    PROTOCOL_PAUSED = c"_protocol_paused";
     READ = c"read";
     RESUME = c"_resume";
     RESUME_READING = c"resume_reading";
@@ -69,7 +71,6 @@ names! {
     START = c"_start";
     TIME = c"time";
     TRANSPORT = c"transport";
-    TRUNCATED = c"truncated";
     WHEN = c"when";
     WRITE = c"write";
 }
@@ -105,6 +106,7 @@ pub(crate) mod support {
     }
 
     support! { c"pelton.tls":
+        CUT_SHORT = c"cut_short";
         EOF_KEPT_OPEN = c"eof_kept_open";
         HANDSHAKE_TIMED_OUT = c"handshake_timed_out";
         SHUTDOWN_TIMED_OUT = c"shutdown_timed_out";

@@ -40,9 +40,10 @@ impl This<'_, TlsTransport> {
             return Ok(Some(self.tls_context.get_or_none()));
         }
         let state = self.state();
-        if name.eq_str(&names::TRUNCATED) {
+        if name.eq_str(&names::CLOSE_NOTIFY) {
+            // How the peer's stream has ended: cleanly or not; None while it has not.
             return Ok(Some(match state.is_peer_done() {
-                true => Ref::bool(state.is_truncated()),
+                true => Ref::bool(!state.is_truncated()),
                 false => Ref::none(),
             }));
         }

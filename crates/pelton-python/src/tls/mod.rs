@@ -27,7 +27,7 @@ use std::ffi::CStr;
 
 use pelton::buf::WriteQueue;
 use pelton::stream::FlowControl;
-use pelton::tls::State;
+use pelton::tls::{Framing, State};
 
 use crate::core::LoopCore;
 use crate::ffi::{Class, Context, Obj, Raised, Ref, Result, Slot, Spec, This, TypeCell, Visit};
@@ -67,6 +67,8 @@ pub(crate) struct TlsTransport {
     backlog: RefCell<WriteQueue<Chunk>>,
     /// Ciphertext that came while reading was paused.
     rest: RefCell<Vec<u8>>,
+    /// Follows what has come from the peer, to tell a cut record from a whole one.
+    framing: Cell<Framing>,
     server_side: bool,
     /// Seconds.
     handshake_timeout: f64,

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use pelton::buf::WriteQueue;
 use pelton::stream::FlowControl;
-use pelton::tls::State;
+use pelton::tls::{Framing, State};
 
 use super::engine::{Engine, Step, Wrap};
 use super::{Inside, TlsTransport};
@@ -91,6 +91,7 @@ fn make_tls(this: This<'_, LoopCore>, args: &[Obj<'_>], _: Keywords<'_>) -> Resu
         flow: RefCell::new(flow),
         backlog: RefCell::new(WriteQueue::new()),
         rest: RefCell::default(),
+        framing: Cell::new(Framing::new()),
         server_side: server_side.is_true()?,
         handshake_timeout: handshake.to_f64()?,
         shutdown_timeout: shutdown.to_f64()?,
@@ -121,6 +122,14 @@ impl This<'_, TlsTransport> {
             return Ok(());
         }
         self.below.set(below.to_ref());
+        if self.upgraded
+            && let Some(paused) = below.attr_or_none(&names::PROTOCOL_PAUSED)?
+            && paused.obj().is_true()?
+        {
+            // The protocol was told to pause by the transport below; it is told to resume by us.
+            let _told = self.flow.borrow_mut().on_grow(usize::MAX);
+            self.below_full.set(true);
+        }
         if core.is_debug() {
             support::TLS_LOG.get()?.call(&[self.obj(), Ref::str("starts SSL handshake")?.obj()])?;
         }

@@ -80,6 +80,9 @@ impl This<'_, TlsTransport> {
 
     /// Ciphertext from below.
     pub(crate) fn feed(self, core: This<'_, LoopCore>, input: &[u8], inside: Inside) -> Result<()> {
+        let mut framing = self.framing.get();
+        framing.advance(input);
+        self.framing.set(framing);
         let mut kept = std::mem::take(&mut *self.rest.borrow_mut());
         if kept.is_empty() {
             return self.feed_all(core, input, inside);
@@ -158,15 +161,13 @@ impl This<'_, TlsTransport> {
     ) -> Result<Stop> {
         // Taken out while OpenSSL works: its callbacks may run anything.
         let mut buffer = core.plain_buffer.take();
-        let (filled, stop) = {
-            let (filled, stop) = self.fill(input, buffer.space()?, output);
-            // What came before a failure is still the program's.
-            (filled, if filled > 0 && stop.is_err() { self.put_off(stop) } else { stop })
-        };
+        let (filled, stop) = self.fill(input, buffer.space()?, output);
         if filled == 0 {
             core.plain_buffer.replace(buffer);
             return stop;
         }
+        // What came before a failure is the program's first.
+        let failure = stop.as_ref().is_err().then(|| Raised.take());
         let delivery = buffer.deliver(filled);
         core.plain_buffer.replace(buffer);
         let delivery = delivery?;
@@ -177,15 +178,7 @@ impl This<'_, TlsTransport> {
         if !delivery.is_small() {
             core.plain_buffer.borrow_mut().take_back(delivery);
         }
-        stop
-    }
-
-    /// A failure behind data: the data first; the session fails again at the next read.
-    fn put_off(self, failed: Result<Stop>) -> Result<Stop> {
-        if let Err(raised) = failed {
-            raised.discard();
-        }
-        Ok(Stop::Full)
+        raise_again(failure, stop)
     }
 
     /// Opens straight into the memory of a buffered protocol.
@@ -210,9 +203,9 @@ impl This<'_, TlsTransport> {
                 if space.is_empty() {
                     return Err(Raised::runtime_error("get_buffer() returned an empty buffer"));
                 }
-                let (filled, stop) = self.fill(input, space, output);
-                Ok((filled, if filled > 0 && stop.is_err() { self.put_off(stop) } else { stop }))
+                Ok(self.fill(input, space, output))
             })??;
+            let failure = stop.as_ref().is_err().then(|| Raised.take());
             drop(space);
             if filled > 0 {
                 let count = Ref::int(filled as i64)?;
@@ -221,7 +214,7 @@ impl This<'_, TlsTransport> {
                     None => self.call_protocol(&names::BUFFER_UPDATED, &[count.obj()])?,
                 };
             }
-            stop
+            raise_again(failure, stop)
         })
     }
 
@@ -321,6 +314,12 @@ impl This<'_, TlsTransport> {
         if !state.is_open() || !state.is_truncated() || (state.is_paused() && self.unread()? > 0) {
             return Ok(());
         }
+        if self.half_close.get() || !self.framing.get().is_between_records() {
+            // Who half-closes relies on the goodbye; and half a record is an end for nobody.
+            let exception = support::CUT_SHORT.get()?.call(&[])?;
+            let raised = Raised::from_exception(exception);
+            return self.fatal(core, raised, "Fatal error on SSL protocol");
+        }
         self.tell_eof(core, inside)?;
         self.start_shutdown(core)
     }
@@ -371,5 +370,13 @@ impl This<'_, TlsTransport> {
             self.schedule(core, resume.obj(), &[])?;
         }
         Ok(())
+    }
+}
+
+/// What `stop` said, with the failure that was set aside while the data before it was delivered.
+fn raise_again(failure: Option<Ref>, stop: Result<Stop>) -> Result<Stop> {
+    match failure {
+        Some(exception) => Err(Raised::from_exception(exception)),
+        None => stop,
     }
 }

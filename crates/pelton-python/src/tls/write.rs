@@ -76,7 +76,7 @@ fn write(this: This<'_, TlsTransport>, data: Obj<'_>) -> Result<Ref> {
             "data: expecting a bytes-like instance, got {given}"
         )));
     }
-    if this.takes_writes()? {
+    if this.takes_writes("write")? {
         this.with_loop(|core| this.write_data(core, data))?;
     }
     Ok(Ref::none())
@@ -84,7 +84,7 @@ fn write(this: This<'_, TlsTransport>, data: Obj<'_>) -> Result<Ref> {
 
 fn writelines(this: This<'_, TlsTransport>, lines: Obj<'_>) -> Result<Ref> {
     let lines = lines.to_tuple()?;
-    if !this.takes_writes()? {
+    if !this.takes_writes("writelines")? {
         return Ok(Ref::none());
     }
     // All behind each other first, so that small ones share records.
@@ -110,9 +110,11 @@ fn write_eof(this: This<'_, TlsTransport>) -> Result<Ref> {
 
 impl This<'_, TlsTransport> {
     /// False for a connection that is closed: what is written then is dropped, as by asyncio.
-    fn takes_writes(self) -> Result<bool> {
+    fn takes_writes(self, method: &str) -> Result<bool> {
         if self.state().is_half_closed() {
-            return Err(Raised::runtime_error("Cannot call write() after write_eof()"));
+            return Err(Raised::runtime_error(&format!(
+                "Cannot call {method}() after write_eof()"
+            )));
         }
         if !self.is_closing() {
             return Ok(true);
