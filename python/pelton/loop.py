@@ -254,10 +254,10 @@ class Loop(LoopCore, _SelectorEventLoop):
         ssl_handshake_timeout: float | None = None,
         ssl_shutdown_timeout: float | None = None,
         session: "ssl.SSLSession | None" = None,
-    ) -> TlsTransport:
+    ) -> TlsTransport | None:
         """Upgrade a transport to TLS, in any state; answers the transport to use from now on.
 
-        What a `StreamReader` has read ahead is taken along. `session` is one to resume.
+        None if the connection was closed during the handshake without an error. What a `StreamReader` has read ahead is taken along. `session` is one to resume.
         """
         if ssl is None:
             raise RuntimeError("Python ssl module is not available")

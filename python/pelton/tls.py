@@ -77,7 +77,7 @@ async def start_tls(
     protocol: asyncio.BaseProtocol,
     sslcontext: ssl.SSLContext,
     **options: Any,
-) -> TlsTransport:
+) -> TlsTransport | None:
     """Upgrade `transport`; see `Loop.start_tls`."""
     if not isinstance(sslcontext, ssl.SSLContext):
         raise TypeError(
@@ -99,7 +99,8 @@ async def start_tls(
         begin.cancel()
         resume.cancel()
         raise
-    return tls
+    # As in asyncio: None where the connection was closed, by nobody's fault, in the handshake.
+    return tls if tls.get_extra_info("ssl_object") is not None else None
 
 
 def _take_buffered(protocol: Any) -> bytes:

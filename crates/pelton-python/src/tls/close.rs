@@ -196,15 +196,8 @@ impl This<'_, TlsTransport> {
             let lost = self.protocol.get_or_none().obj().attr(&names::CONNECTION_LOST)?;
             self.schedule(core, lost.obj(), &[exception])?;
         }
-        if self.waiter.is_set() {
-            let reason = match exception.is_none() {
-                true => {
-                    Raised::connection_reset("the connection has ended in the handshake").take()
-                }
-                false => exception.to_ref(),
-            };
-            self.wake_waiter(Some(reason.obj()))?;
-        }
+        // Without an error the wait ends without one, as in asyncio: `start_tls()` then answers None.
+        self.wake_waiter((!exception.is_none()).then_some(exception))?;
         // What leads back to the program goes; the session stays for `get_extra_info`.
         self.protocol.clear();
         self.deliver.clear();

@@ -6,6 +6,7 @@ use crate::names;
 
 pub(super) fn describe(spec: &mut Spec<TlsTransport>) {
     spec.any(c"get_extra_info", get_extra_info)
+        .get(c"_sslcontext", |this| Ok(this.tls_context.get_or_none()))
         .get(c"_sock", |this| match this.below.get() {
             Some(below) => below.obj().attr(&names::SOCK),
             None => Ok(Ref::none()),
