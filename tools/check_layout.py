@@ -10,7 +10,7 @@ the page cannot differ from what is enforced. Needs nothing but Python.
 | arrows | a room of the engine that names a room the table does not grant it, or has no row |
 | bindings | PyO3 named outside crates/pelton-python |
 | length | a .rs or .py file past 600 lines, outside tests, fuzz and benches |
-| unsafe room | `unsafe` in a crate's src outside the engine's sys and tls/libssl and the Python crate's ffi |
+| unsafe room | `unsafe` in a crate's src outside sys, tls/libssl (engine) and ffi (bindings) |
 | safety note | an unsafe block or impl without `// SAFETY:` above, a fn without `# Safety` |
 
 Entry points that C calls (`unsafe extern "C" fn`) need no `# Safety`: the slot they fill has it.

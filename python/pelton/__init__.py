@@ -15,7 +15,15 @@ from .loop import Loop
 if TYPE_CHECKING:
     from .policy import EventLoopPolicy, install
 
-__all__ = ["EventLoopPolicy", "Loop", "__version__", "install", "new_event_loop", "run", "tls_engine"]
+__all__ = [
+    "EventLoopPolicy",
+    "Loop",
+    "__version__",
+    "install",
+    "new_event_loop",
+    "run",
+    "tls_engine",
+]
 
 _T = TypeVar("_T")
 

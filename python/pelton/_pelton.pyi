@@ -3,17 +3,32 @@
 import asyncio
 import contextvars
 import socket
+import ssl
 import traceback
 from collections.abc import Callable, Iterable
-from ssl import SSLContext
-from typing import Any, ClassVar, TypeVarTuple, final
+from typing import Any, ClassVar, Literal, TypeVarTuple, final
 
 from _typeshed import FileDescriptorLike, ReadableBuffer
 from typing_extensions import disjoint_base
 
-__all__ = ["Handle", "LoopCore", "StreamTransport", "TimerHandle", "__version__"]
+__all__ = [
+    "Handle",
+    "LoopCore",
+    "StreamTransport",
+    "TimerHandle",
+    "TlsTransport",
+    "__version__",
+    "tls_engine",
+]
 
 __version__: str
+
+def tls_engine() -> Literal["direct", "fallback"]:
+    """What moves the data of TLS connections in this process; a test at first use decides.
+
+    "direct" is OpenSSL itself, "fallback" Python's `ssl.SSLObject` over memory buffers. The
+    environment variable `PELTON_TLS=fallback`, read at that test, forces the latter.
+    """
 
 _Ts = TypeVarTuple("_Ts")
 
@@ -80,7 +95,7 @@ class LoopCore:
     def _make_stream(
         self,
         sock: socket.socket,
-        protocol: asyncio.BaseProtocol,
+        protocol: asyncio.BaseProtocol | TlsTransport,
         waiter: asyncio.Future[None] | None,
         extra: dict[str, Any] | None,
         server: asyncio.AbstractServer | None,
@@ -95,7 +110,7 @@ class LoopCore:
         self,
         protocol_factory: Callable[[], asyncio.BaseProtocol],
         sock: socket.socket,
-        sslcontext: SSLContext | None,
+        sslcontext: ssl.SSLContext | None,
         server: asyncio.AbstractServer | None,
         backlog: int,
         /,
@@ -104,6 +119,20 @@ class LoopCore:
         """Accept connections of the socket from now on."""
 
     def _listens(self, sock: socket.socket, /) -> bool: ...
+    def _make_tls(
+        self,
+        protocol: asyncio.BaseProtocol,
+        sslcontext: ssl.SSLContext,
+        waiter: asyncio.Future[None] | None,
+        server_side: bool,
+        server_hostname: str | None,
+        handshake_timeout: float,
+        shutdown_timeout: float,
+        upgraded: bool,
+        session: ssl.SSLSession | None,
+        /,
+    ) -> TlsTransport:
+        """A TLS transport that waits for `connection_made()`; timeouts in seconds."""
 
 @final
 class Handle(asyncio.Handle):
@@ -201,3 +230,91 @@ class StreamTransport(asyncio.Transport):
     def _make_empty_waiter(self) -> asyncio.Future[None]: ...
     def _reset_empty_waiter(self) -> None: ...
     def _start(self, waiter: asyncio.Future[None] | None, /) -> None: ...
+
+@final
+class TlsTransport(asyncio.Transport):
+    """A TLS connection over another transport: its protocol, and the transport of the program's."""
+
+    # Set by python/pelton/tls.py, for asyncio's sendfile and start_tls.
+    max_size: ClassVar[int]
+    _sendfile_compatible: ClassVar[Any]
+    _start_tls_compatible: ClassVar[bool]
+
+    # reading
+    def is_reading(self) -> bool: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def get_read_buffer_size(self) -> int:
+        """Bytes that have come and that the protocol has not had; ciphertext counts as such."""
+
+    def get_read_buffer_limits(self) -> tuple[int, int]:
+        """Low and high, in bytes, as they were set."""
+
+    def set_read_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """As uvloop's. They change nothing: pausing stops the transport below at once."""
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol, /) -> None: ...
+    def get_protocol(self) -> asyncio.BaseProtocol: ...
+
+    # writing
+    def write(self, data: ReadableBuffer, /) -> None: ...
+    def writelines(self, list_of_data: Iterable[ReadableBuffer], /) -> None: ...
+    def write_eof(self) -> None:
+        """Send `close_notify` behind what is queued; reading goes on.
+
+        Raises `NotImplementedError` without `set_half_close(True)`, as asyncio's TLS does.
+        """
+
+    def can_write_eof(self) -> bool: ...
+    def set_half_close(self, asked: bool, /) -> None:
+        """Allow each direction to end on its own (RFC 8446, section 6.1).
+
+        `write_eof()` then works, a true answer of `eof_received()` keeps our side open, and a
+        stream that ends without `close_notify` ends with `ssl.SSLEOFError`.
+        """
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that wait: plaintext here, ciphertext in the transport below."""
+
+    def get_write_buffer_limits(self) -> tuple[int, int]: ...
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    # closing
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+    def is_closing(self) -> bool: ...
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """asyncio's names, and `close_notify`: whether the peer's stream has ended cleanly.
+
+        That is None while the stream goes on, and False for one that was cut off.
+        """
+
+    # The protocol of the transport below.
+    def connection_made(self, below: asyncio.BaseTransport, /) -> None: ...
+    def connection_lost(self, exc: BaseException | None, /) -> None: ...
+    def data_received(self, data: ReadableBuffer, /) -> None: ...
+    def eof_received(self) -> bool: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+
+    # What asyncio's own classes, and its tests, ask of a transport.
+    @property
+    def _closed(self) -> bool: ...
+    @property
+    def _closing(self) -> bool: ...
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop | None: ...
+    @property
+    def _protocol_paused(self) -> bool: ...
+    @property
+    def _sock(self) -> Any: ...
+    @property
+    def _ssl_protocol(self) -> TlsTransport: ...
+    @property
+    def _sslcontext(self) -> ssl.SSLContext: ...
+    def _begin(self, below: asyncio.BaseTransport, early: ReadableBuffer, /) -> None: ...
+    def _force_close(self, exc: BaseException | None, /) -> None: ...
+    def _handshake_timed_out(self) -> None: ...
+    def _resume(self) -> None: ...
+    def _shutdown_timed_out(self) -> None: ...
+    def _test__append_write_backlog(self, data: ReadableBuffer, /) -> None: ...

@@ -172,7 +172,7 @@ class Loop(LoopCore, _SelectorEventLoop):
     def _make_socket_transport(
         self,
         sock: socket.socket,
-        protocol: asyncio.BaseProtocol,
+        protocol: asyncio.BaseProtocol | TlsTransport,
         waiter: asyncio.Future[None] | None = None,
         *,
         extra: dict[str, Any] | None = None,
@@ -257,7 +257,8 @@ class Loop(LoopCore, _SelectorEventLoop):
     ) -> TlsTransport | None:
         """Upgrade a transport to TLS, in any state; answers the transport to use from now on.
 
-        None if the connection was closed during the handshake without an error. What a `StreamReader` has read ahead is taken along. `session` is one to resume.
+        None if the connection was closed during the handshake without an error. What a
+        `StreamReader` has read ahead is taken along. `session` is one to resume.
         """
         if ssl is None:
             raise RuntimeError("Python ssl module is not available")

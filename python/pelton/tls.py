@@ -7,7 +7,7 @@ connection, and the native half puts its own bytes under that object.
 import asyncio
 import contextvars
 import ssl
-from asyncio import constants, sslproto  # type: ignore[attr-defined]
+from asyncio import constants, sslproto
 from asyncio.log import logger
 from typing import Any
 
