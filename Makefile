@@ -78,7 +78,7 @@ build: $(STAMPS)/pelton ## build the release extension into the venv
 run: $(STAMPS)/pelton $(STAMPS)/group-serve ## serve examples/asgi_app.py on pelton until Ctrl-C
 	@HOST=$(HOST) PORT=$(PORT) exec $(PY) tools/serve.py
 
-demo: $(STAMPS)/pelton $(STAMPS)/group-bench $(LOAD) ## the same under load, beside asyncio and uvloop; ends by itself
+demo: $(STAMPS)/pelton $(STAMPS)/group-bench $(LOAD) ## the same under load, HTTP and HTTPS, beside asyncio, uvloop and aiofastnet; ends by itself
 	@$(PY) benches/http_demo.py $(BENCH_ARGS)
 
 # -- tests -----------------------------------------------------------------------------------------
@@ -174,6 +174,10 @@ bench: $(STAMPS)/pelton $(STAMPS)/group-bench $(LOAD) $(SPY) ## the benchmarks o
 	$(PY) benches/scheduling.py
 	$(PY) benches/idle.py
 	$(PY) benches/syscalls.py
+	$(PY) benches/compare.py --tls --name tls asyncio uvloop aiofastnet+uvloop pelton $(BENCH_ARGS)
+	$(PY) benches/idle.py --tls --name tls-idle
+	$(PY) benches/idle.py --tls --size 16000 --name tls-idle-16k
+	$(PY) benches/handshakes.py
 	$(PY) benches/heap.py
 	$(PY) benches/postgres.py
 

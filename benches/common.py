@@ -208,10 +208,11 @@ def server_command(
 
 
 def load_command(what: str, port: int, **options: object) -> list[str]:
-    """Return a command of the load generator; keyword arguments become its options."""
+    """Return a command of the load generator; keyword arguments become its options, if not None."""
     command = [load_binary(), what, "127.0.0.1", str(port)]
     for name, value in options.items():
-        command += [f"--{name}", str(value)]
+        if value is not None:
+            command += [f"--{name}", str(value)]
     return command
 
 

@@ -1,19 +1,23 @@
 """Compare event loops by what one echoed message costs the server.
 
 Rounds are interleaved: in each, every loop serves the same load for a few seconds, and every
-second round goes backwards. The server has one core and the load another. Figures are medians
-over the rounds; the ratio to the floor is the median of the ratios inside each round, because
-absolute values wander with the machine's mood.
+second round goes backwards. The server has one core and the load another. Over TLS the floor is
+OpenSSL on the socket itself, and the load is rustls. Figures are medians over the rounds; the
+ratio to the floor is the median of the ratios inside each round, because absolute values wander
+with the machine's mood.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import statistics
 import sys
 from collections import defaultdict
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
+import certificate
 import common
 import loops
 from server import KINDS
@@ -46,10 +50,12 @@ Figures = dict[str, float]
 Measured = dict[tuple[Cell, str], list[Figures]]
 
 
-def measure(loop: str, cell: Cell, options: argparse.Namespace) -> Figures:
+def measure(
+    loop: str, cell: Cell, options: argparse.Namespace, certificates: Path | None
+) -> Figures:
     """Serve the load once, in a fresh process, and return what it cost."""
     server_core, load_core = common.cores()
-    command = common.server_command(loop, cell.kind)
+    command = common.server_command(loop, cell.kind, certificates=certificates)
     with common.server(command, core=server_core, env=options.env) as (pid, port):
         clock = common.CpuClock(pid)
         load = common.run_load(
@@ -59,6 +65,7 @@ def measure(loop: str, cell: Cell, options: argparse.Namespace) -> Figures:
             conns=options.conns,
             size=cell.size,
             seconds=options.seconds,
+            certificates=certificates,
         )
         return {
             "cpu_us": clock.nanoseconds() / 1000 / load["messages"],
@@ -68,14 +75,16 @@ def measure(loop: str, cell: Cell, options: argparse.Namespace) -> Figures:
         }
 
 
-def run(options: argparse.Namespace, names: list[str], cells: list[Cell]) -> Measured:
+def run(
+    options: argparse.Namespace, names: list[str], cells: list[Cell], certificates: Path | None
+) -> Measured:
     """Measure every cell under every loop in every round."""
     measured: Measured = defaultdict(list)
     for number, order in enumerate(common.abba(names, options.rounds), start=1):
         print(f"round {number} of {options.rounds}: {' '.join(order)}", file=sys.stderr)
         for cell in cells:
             for loop in order:
-                measured[cell, loop].append(measure(loop, cell, options))
+                measured[cell, loop].append(measure(loop, cell, options, certificates))
     return measured
 
 
@@ -143,6 +152,7 @@ def parse() -> argparse.Namespace:
         default=[64, 1024, 16384, 262144],
         help="message sizes, with commas; default 64,1024,16384,262144",
     )
+    add("--tls", action="store_true", help="echo over TLS")
     add("--kinds", metavar="KIND", nargs="+", choices=KINDS, default=["protocol"])
     add(
         "--env",
@@ -165,7 +175,8 @@ def main() -> None:
     chosen = common.choose_loops(options.loops, tuple(loops.KNOWN))
     names = [common.FLOOR, *(name for name in chosen if name != common.FLOOR)]
     cells = [Cell(kind, size) for kind in options.kinds for size in options.sizes]
-    rows = summarize(run(options, names, cells))
+    with certificate.folder() if options.tls else contextlib.nullcontext() as certificates:
+        rows = summarize(run(options, names, cells, certificates))
     show(rows, cells)
     common.write_results(options, names, rows=[asdict(row) for row in rows])
 

@@ -8,9 +8,12 @@ that code and buffers needed once do not count.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import statistics
 import time
+from pathlib import Path
 
+import certificate
 import common
 import loops
 from server import KINDS
@@ -18,13 +21,20 @@ from server import KINDS
 #: How long a server may take to become quiet before its memory is read.
 SETTLE_SECONDS = 0.5
 
+#: The floor over TLS once more, with the buffers given back between records, as CPython does.
+RELEASING = "floor, releasing"
 
-def measure(loop: str, options: argparse.Namespace) -> float:
+
+def measure(loop: str, options: argparse.Namespace, certificates: Path | None) -> float:
     """Return the KiB of one idle connection, in a fresh server."""
     server_core, load_core = common.cores()
-    command = common.server_command(loop, options.kind)
+    command = common.server_command(loop, options.kind, certificates=certificates)
+    if loop == RELEASING:
+        command = common.server_command(common.FLOOR, options.kind, certificates=certificates)
+        command.append("--release-buffers")
+    shared = {"size": options.size, "certificates": certificates}
     with common.server(command, core=server_core) as (pid, port):
-        common.run_load("echo", port, core=load_core, conns=1, messages=10, size=options.size)
+        common.run_load("echo", port, core=load_core, conns=1, messages=10, **shared)
         time.sleep(SETTLE_SECONDS)
         before = common.rss_kib(pid)
         conns: int = options.conns
@@ -33,9 +43,9 @@ def measure(loop: str, options: argparse.Namespace) -> float:
             port,
             conns=conns,
             messages=conns,
-            size=options.size,
             seconds=60,
             hold=60,
+            **shared,
         )
         with common.process(hold, core=load_core) as load:
             common.read_figures(load, timeout=120)
@@ -50,6 +60,7 @@ def parse() -> argparse.Namespace:
     add("--conns", type=common.positive, default=2000, help="held; default %(default)s")
     add("--size", type=common.positive, default=1024, help="of the echo; default %(default)s")
     add("--kind", choices=KINDS, default="protocol")
+    add("--tls", action="store_true", help="over TLS")
     add("--rounds", type=common.positive, default=5, help="default %(default)s")
     return parser.parse_args()
 
@@ -58,17 +69,24 @@ def main() -> None:
     """Measure, print and write."""
     options = parse()
     names = common.choose_loops(options.loops, (common.FLOOR, *loops.KNOWN))
+    if options.tls and common.FLOOR in names:
+        names.insert(names.index(common.FLOOR) + 1, RELEASING)
     common.raise_descriptor_limit(options.conns + 100)
     rounds: dict[str, list[float]] = {name: [] for name in names}
-    for order in common.abba(names, options.rounds):
-        for name in order:
-            rounds[name].append(measure(name, options))
+    with certificate.folder() if options.tls else contextlib.nullcontext() as certificates:
+        for order in common.abba(names, options.rounds):
+            for name in order:
+                rounds[name].append(measure(name, options, certificates))
     medians = {name: round(statistics.median(rounds[name]), 2) for name in names}
-    print(f"{options.conns:,} connections, {options.kind}, after one echo of {options.size:,} B")
+    over = "TLS" if options.tls else "TCP"
+    print(
+        f"{options.conns:,} connections over {over}, {options.kind}, "
+        f"after one echo of {options.size:,} B"
+    )
     common.print_table(
         ("loop", "KiB a connection"), ((name, f"{medians[name]:.2f}") for name in names)
     )
-    common.write_results(options, names, kib=medians)
+    common.write_results(options, [name for name in names if name != RELEASING], kib=medians)
 
 
 if __name__ == "__main__":

@@ -73,6 +73,43 @@ def idle(results: dict[str, Any]) -> str:
     )
 
 
+def handshakes(results: dict[str, Any]) -> str:
+    """One column for each loop."""
+    medians = results["medians"]
+    return table(
+        ["", *medians],
+        [
+            ["CPU µs each", *(f"{row['cpu_us']:,.0f}" for row in medians.values())],
+            ["a second", *(f"{row['rate']:,.0f}" for row in medians.values())],
+        ],
+    )
+
+
+def heap(results: dict[str, Any]) -> str:
+    """One row for each loop: requests, and in brackets those of 128 KiB or more."""
+    counted = results["counted"]
+    names = list(next(iter(counted.values())))
+
+    def cell(figures: dict[str, float]) -> str:
+        return (
+            f"{figures['requests']:.1f} ({figures['big']:.0f}), {figures['bytes'] / 1000:,.0f} kB"
+        )
+
+    return table(
+        ["", *(f"{int(size):,} B" for size in counted)],
+        ([name, *(cell(rows[name]) for rows in counted.values())] for name in names),
+    )
+
+
+def postgres(results: dict[str, Any]) -> str:
+    """One column for each loop."""
+    grown = results["grown_kib"]
+    return table(
+        ["KiB", *grown],
+        ([over, *(f"{kib[over]:,.0f}" for kib in grown.values())] for over in ("TCP", "TLS")),
+    )
+
+
 #: For each table: the results it is made of, and how.
 TABLES = {
     "machine": ("echo", machine),
@@ -81,6 +118,12 @@ TABLES = {
     "kinds": ("kinds", echo),
     "scheduling": ("scheduling", lambda results: by_loop(results["ns"], ",.0f")),
     "idle": ("idle", idle),
+    "tls": ("tls", echo),
+    "tls-idle": ("tls-idle", idle),
+    "tls-idle-16k": ("tls-idle-16k", idle),
+    "handshakes": ("handshakes", handshakes),
+    "heap": ("heap", heap),
+    "postgres": ("postgres", postgres),
     "syscalls": ("syscalls", lambda results: by_loop(results["calls"], ".2f", least=0.1)),
 }
 

@@ -1,5 +1,6 @@
 //! The command line: what may be asked, and the bounds within which it makes sense.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -23,9 +24,13 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Send messages to an echo server and wait for each to come back; print one JSON line.
     Echo(EchoOptions),
+    /// Open a TLS connection, echo one byte, close it, and again; print one JSON line.
+    Handshakes(HandshakeOptions),
     /// Send keep-alive HTTP/1.1 GET requests; print one JSON line.
     Http(HttpOptions),
     /// Serve echo with the fewest system calls per message; print `ready PORT`, run until killed.
+    ///
+    /// With --certificates by OpenSSL, as a bare server calls it.
     Floor(FloorOptions),
 }
 
@@ -56,12 +61,27 @@ pub(crate) struct HttpOptions {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct HandshakeOptions {
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct FloorOptions {
     /// The TCP port to listen on; 0 takes a free one.
     pub(crate) port: u16,
     /// The address to listen on.
     #[arg(long, default_value = "127.0.0.1")]
     pub(crate) host: std::net::IpAddr,
+    /// Serve over TLS with the cert.pem and key.pem of this folder.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) certificates: Option<PathBuf>,
+    /// The libssl that TLS is served with.
+    #[arg(long, value_name = "FILE", default_value = "libssl.so.3")]
+    pub(crate) libssl: String,
+    /// Let OpenSSL give its buffers back between records (SSL_MODE_RELEASE_BUFFERS).
+    #[arg(long)]
+    pub(crate) release_buffers: bool,
 }
 
 /// Where the load goes, from how many connections, for how long.
@@ -82,6 +102,9 @@ pub(crate) struct Target {
     /// How long to start new requests; those in flight at the end are waited for.
     #[arg(long, default_value = "3", value_parser = seconds)]
     pub(crate) seconds: Duration,
+    /// Speak TLS, and trust who stands in the ca.pem of this folder.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) certificates: Option<PathBuf>,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -3,12 +3,13 @@
 //! Descriptors are registered once, edge-triggered for both directions, so a message costs one
 //! send, one receive and a share of one wait, and the load is never what is measured.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
 
+use crate::channel::{self, Channel};
 use crate::cli::Target;
 use crate::histogram::Histogram;
 use crate::poller::Poller;
@@ -46,7 +47,7 @@ pub(crate) struct Finished<R> {
 
 /// One connection and how far its request and answer have come.
 pub(crate) struct Connection<R> {
-    stream: TcpStream,
+    channel: Channel,
     pub(crate) reply: R,
     sent: usize,
     started: Instant,
@@ -57,6 +58,8 @@ pub(crate) struct Connection<R> {
 struct Run<'a> {
     request: &'a [u8],
     scratch: Vec<u8>,
+    /// What TLS receives: records, whose content goes into `scratch`.
+    wire: Vec<u8>,
     latencies: Histogram,
     deadline: Instant,
     /// Requests that may still be started.
@@ -80,6 +83,7 @@ pub(crate) fn run<R: Reply>(
     let mut run = Run {
         request,
         scratch: vec![0; RECEIVE],
+        wire: vec![0; RECEIVE],
         latencies: Histogram::new(),
         deadline: start + limit.seconds,
         budget: limit.messages.unwrap_or(u64::MAX),
@@ -126,15 +130,23 @@ impl Run<'_> {
 
     /// Sends what the socket takes of the request.
     fn send<R: Reply>(&self, connection: &mut Connection<R>) -> Result<(), Failure> {
-        while connection.sent < self.request.len() {
-            match connection.stream.write(&self.request[connection.sent..]) {
-                Ok(count) => connection.sent += count,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(format!("cannot send: {error}")),
+        let outcome = loop {
+            let rest = &self.request[connection.sent..];
+            if rest.is_empty() {
+                break connection.channel.flush();
             }
+            match connection.channel.write(rest) {
+                Ok(count) => connection.sent += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => break Err(error),
+            }
+        };
+        match outcome {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => {
+                Err(format!("cannot send: {error}"))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Goes on with a connection that is ready: sends, receives, and starts the next request.
@@ -148,7 +160,7 @@ impl Run<'_> {
         }
         loop {
             let room = connection.reply.want().min(self.scratch.len());
-            match connection.stream.read(&mut self.scratch[..room]) {
+            match connection.channel.read(&mut self.scratch[..room], &mut self.wire) {
                 Ok(0) => return Err("the server closed a connection".to_owned()),
                 Ok(_) if !connection.busy => {
                     return Err("the server sent bytes that nobody asked for".to_owned());
@@ -186,19 +198,25 @@ fn connect_all<R>(
     reply: impl Fn() -> R,
 ) -> Result<Vec<Connection<R>>, Failure> {
     let address = resolve(target)?;
+    let trust = target.certificates.as_deref().map(channel::trust).transpose()?;
     descriptors::raise_limit();
     let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
     let mut connections = Vec::with_capacity(target.conns as usize);
     for token in 0..target.conns {
-        let stream = connect(address).and_then(|stream| {
-            poller.add(&stream, token, flags)?;
-            Ok(stream)
+        let channel = connect(address).and_then(|stream| {
+            let channel = match &trust {
+                Some(trust) => Channel::secure(stream, trust)?,
+                None => Channel::Plain(stream),
+            };
+            channel.stream().set_nonblocking(true)?;
+            poller.add(channel.stream(), token, flags)?;
+            Ok(channel)
         });
-        let stream = stream.map_err(|error| {
+        let channel = channel.map_err(|error| {
             format!("cannot open connection {} to {address}: {error}", token + 1)
         })?;
         connections.push(Connection {
-            stream,
+            channel,
             reply: reply(),
             sent: 0,
             started: Instant::now(),
@@ -208,14 +226,15 @@ fn connect_all<R>(
     Ok(connections)
 }
 
-fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+/// A connected blocking socket, which gives up on a silent server.
+pub(crate) fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&address, GRACE)?;
     stream.set_nodelay(true)?;
-    stream.set_nonblocking(true)?;
+    stream.set_read_timeout(Some(GRACE))?;
     Ok(stream)
 }
 
-fn resolve(target: &Target) -> Result<SocketAddr, Failure> {
+pub(crate) fn resolve(target: &Target) -> Result<SocketAddr, Failure> {
     let Target { host, port, .. } = target;
     (host.as_str(), *port)
         .to_socket_addrs()

@@ -1,7 +1,8 @@
 //! The floor: a bare level-triggered epoll echo server.
 //!
 //! One wait, one receive and one send per message, one buffer for all connections, no buffer per
-//! idle connection. It stands for the least that a server of this shape can do.
+//! idle connection. It stands for the least that a server of this shape can do. Over TLS, OpenSSL
+//! has the socket, and a record takes the place of a message.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,6 +11,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::cli::FloorOptions;
+use crate::openssl::{Context, Session};
 use crate::poller::Poller;
 use crate::{Failure, descriptors};
 
@@ -27,7 +29,57 @@ pub(crate) fn run(options: &FloorOptions) -> Result<(), Failure> {
     let address = SocketAddr::new(options.host, options.port);
     let listener =
         listen(address).map_err(|error| format!("cannot listen on {address}: {error}"))?;
-    serve(&listener).map_err(|error| format!("cannot go on serving: {error}"))
+    let served = match &options.certificates {
+        None => serve(&listener, Ok),
+        Some(folder) => {
+            let context = Context::new(&options.libssl, folder, options.release_buffers)?;
+            serve(&listener, |stream| context.accept(stream))
+        }
+    };
+    served.map_err(|error| format!("cannot go on serving: {error}"))
+}
+
+/// What a connection is read and written through.
+trait Carrier {
+    /// Whether readiness is used up to the last byte: OpenSSL takes one record at a time, and may
+    /// hold what the poller then does not see.
+    const DRAINS: bool;
+
+    fn stream(&self) -> &TcpStream;
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize>;
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
+}
+
+impl Carrier for TcpStream {
+    const DRAINS: bool = false;
+
+    fn stream(&self) -> &TcpStream {
+        self
+    }
+
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        Read::read(self, room)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Write::write(self, bytes)
+    }
+}
+
+impl Carrier for Session {
+    const DRAINS: bool = true;
+
+    fn stream(&self) -> &TcpStream {
+        self.stream()
+    }
+
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        self.read(room)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write(bytes)
+    }
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
@@ -40,9 +92,13 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(TcpListener::from(socket))
 }
 
-fn serve(listener: &TcpListener) -> io::Result<()> {
+fn serve<C: Carrier>(
+    listener: &TcpListener,
+    carry: impl Fn(TcpStream) -> io::Result<C>,
+) -> io::Result<()> {
     let mut server = Server {
         poller: Poller::new()?,
+        carry,
         connections: Vec::new(),
         free: Vec::new(),
         buffer: vec![0; RECEIVE],
@@ -60,21 +116,22 @@ fn serve(listener: &TcpListener) -> io::Result<()> {
     }
 }
 
-struct Server {
+struct Server<C, F> {
     poller: Poller,
+    carry: F,
     /// Connections by token; a closed one leaves its place to the next.
-    connections: Vec<Option<Connection>>,
+    connections: Vec<Option<Connection<C>>>,
     free: Vec<usize>,
     buffer: Vec<u8>,
 }
 
-struct Connection {
-    stream: TcpStream,
+struct Connection<C> {
+    carrier: C,
     /// What the socket would not take yet; nothing more is received until it is gone.
     queued: Vec<u8>,
 }
 
-impl Server {
+impl<C: Carrier, F: Fn(TcpStream) -> io::Result<C>> Server<C, F> {
     fn accept(&mut self, listener: &TcpListener) -> io::Result<()> {
         loop {
             let stream = match listener.accept() {
@@ -91,7 +148,8 @@ impl Server {
                 self.connections.len() - 1
             });
             self.poller.add(&stream, place as u64, EventFlags::IN)?;
-            self.connections[place] = Some(Connection { stream, queued: Vec::new() });
+            let carrier = (self.carry)(stream)?;
+            self.connections[place] = Some(Connection { carrier, queued: Vec::new() });
         }
     }
 
@@ -103,7 +161,7 @@ impl Server {
         let served = if connection.queued.is_empty() {
             connection.echo(&mut self.buffer, &self.poller, place as u64)
         } else {
-            connection.send_queued(&self.poller, place as u64)
+            connection.send_queued(&mut self.buffer, &self.poller, place as u64)
         };
         if !served.unwrap_or(false) {
             self.connections[place] = None;
@@ -112,38 +170,47 @@ impl Server {
     }
 }
 
-impl Connection {
-    /// One receive and one send; false at the end of the stream.
+impl<C: Carrier> Connection<C> {
+    /// One receive and one send, and again while the carrier may hold more; false at the end.
     fn echo(&mut self, buffer: &mut [u8], poller: &Poller, token: u64) -> io::Result<bool> {
-        let count = match self.stream.read(buffer) {
-            Ok(0) => return Ok(false),
-            Ok(count) => count,
-            Err(error) if is_temporary(&error) => return Ok(true),
-            Err(error) => return Err(error),
-        };
-        let sent = self.send(&buffer[..count])?;
-        if sent < count {
-            self.queued = buffer[sent..count].to_vec();
-            poller.modify(&self.stream, token, EventFlags::OUT)?;
+        loop {
+            let count = match self.carrier.read(buffer) {
+                Ok(0) => return Ok(false),
+                Ok(count) => count,
+                Err(error) if is_temporary(&error) => return Ok(true),
+                Err(error) => return Err(error),
+            };
+            let sent = self.send(&buffer[..count])?;
+            if sent < count {
+                self.queued = buffer[sent..count].to_vec();
+                poller.modify(self.carrier.stream(), token, EventFlags::OUT)?;
+                return Ok(true);
+            }
+            if !C::DRAINS {
+                return Ok(true);
+            }
         }
-        Ok(true)
     }
 
     /// Sends from the queue, and goes back to receiving once it is empty.
-    fn send_queued(&mut self, poller: &Poller, token: u64) -> io::Result<bool> {
-        let sent = self.send(&self.queued)?;
-        if sent == self.queued.len() {
-            self.queued = Vec::new();
-            poller.modify(&self.stream, token, EventFlags::IN)?;
+    fn send_queued(&mut self, buffer: &mut [u8], poller: &Poller, token: u64) -> io::Result<bool> {
+        let queued = std::mem::take(&mut self.queued);
+        let sent = self.send(&queued)?;
+        if sent == queued.len() {
+            poller.modify(self.carrier.stream(), token, EventFlags::IN)?;
+            if C::DRAINS {
+                return self.echo(buffer, poller, token);
+            }
         } else {
+            self.queued = queued;
             self.queued.drain(..sent);
         }
         Ok(true)
     }
 
-    /// One send; how much the socket took.
-    fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        match (&self.stream).write(bytes) {
+    /// One send; how much was taken.
+    fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.carrier.write(bytes) {
             Err(error) if is_temporary(&error) => Ok(0),
             outcome => outcome,
         }
