@@ -100,7 +100,7 @@ test-rust: | $(STAMPS)/venv
 # Warnings are errors, the order is random, each test has a bound: see pyproject.toml.
 test-python: $(STAMPS)/pelton $(STAMPS)/group-test $(SPY)
 	$(PY) -m pytest $(PYTEST_ARGS)
-	PELTON_TLS=fallback $(PY) -m pytest $(TLS_TESTS) $(PYTEST_ARGS)
+	PELTON_TLS=fallback $(PY) -m pytest -m "not slow" $(TLS_TESTS) $(PYTEST_ARGS)
 
 # TLS has two engines; the second run has the one that works where libssl cannot be reached.
 TLS_TESTS := tests/tls

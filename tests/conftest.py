@@ -7,11 +7,11 @@ import gc
 import inspect
 
 import pytest
-from helpers import ON_ASYNCIO, new_loop, open_fds, settle, short_tmpdir, socket_pair
+from helpers import ON_ASYNCIO, SLOWDOWN, new_loop, open_fds, settle, short_tmpdir, socket_pair
 
 faulthandler.enable()
 
-BOUND = 20
+BOUND = 20 * SLOWDOWN
 CALL_FAILED = pytest.StashKey[bool]()
 
 

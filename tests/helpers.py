@@ -12,7 +12,9 @@ import tempfile
 import pytest
 
 ON_ASYNCIO = os.environ.get("PELTON_TEST_LOOP", "pelton") == "asyncio"
-PATIENCE = 5.0
+# Above 1 where everything is slow, as under valgrind: waits are as much longer before they fail.
+SLOWDOWN = float(os.environ.get("PELTON_TEST_SLOWDOWN", "1"))
+PATIENCE = 5.0 * SLOWDOWN
 
 
 def new_loop():

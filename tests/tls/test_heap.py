@@ -47,6 +47,6 @@ ALLOWED = {"300": (0, 0), "8000": (1, 2)}
 def test_openssls_own_requests_and_no_more(counted, size):
     direct, fallback = ALLOWED[size]
     allowed = fallback if os.environ.get("PELTON_TLS") == "fallback" else direct
-    least = counted[size]["openssl"]["requests"]
-    assert counted[size][LOOP]["requests"] <= least + allowed + ROUNDING
-    assert counted[size][LOOP]["bytes"] < 40_000 + int(size)
+    found, openssl = counted[size][LOOP], counted[size]["openssl"]
+    assert found["requests"] <= openssl["requests"] + allowed + ROUNDING
+    assert found["bytes"] <= openssl["bytes"] + allowed * (int(size) + 100) + 100
