@@ -108,6 +108,12 @@ TLS_TESTS := tests/tls
 soak: $(STAMPS)/pelton $(STAMPS)/group-test ## hundreds of life cycles; descriptors, threads and memory must stay level
 	$(PY) -m pytest -m slow $(PYTEST_ARGS)
 
+# Files apart from those that count, time or start processes: there valgrind would be the subject.
+MEMCHECK_TESTS ?= $(addprefix tests/tls/test_,callbacks.py close.py context.py handshake.py start_tls.py transfer.py)
+memcheck: $(STAMPS)/pelton $(STAMPS)/group-test ## the TLS tests under valgrind; fails on an error of pelton's code
+	$(PY) tools/memcheck.py -m "not slow" $(MEMCHECK_TESTS)
+	PELTON_TLS=fallback $(PY) tools/memcheck.py -m "not slow" tests/tls/test_transfer.py tests/tls/test_callbacks.py
+
 # On stable: inputs of a fixed seed. With nightly: `cargo +nightly fuzz run TARGET`.
 FUZZ := fuzz/Cargo.toml
 fuzz: ## run each fuzz target on 100,000 inputs
@@ -198,4 +204,4 @@ clean: ## remove the venv and everything built
 	rm -rf $(VENV) dist build
 	cargo clean
 
-.PHONY: help build run demo test test-rust test-python soak fuzz loom check $(CHECKS) deny format bench chart wheels suites clean
+.PHONY: help build run demo test test-rust test-python soak memcheck fuzz loom check $(CHECKS) deny format bench chart wheels suites clean

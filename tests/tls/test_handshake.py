@@ -5,7 +5,18 @@ import socket
 import ssl
 
 import pytest
-from helpers import Recorder, beyond_asyncio, listener, recv_to_end, reset, settle, socket_pair, within
+from helpers import (
+    PATIENCE,
+    SLOWDOWN,
+    Recorder,
+    beyond_asyncio,
+    listener,
+    recv_to_end,
+    reset,
+    settle,
+    socket_pair,
+    within,
+)
 from tlshelpers import HOST, TLS12, TLS13, TlsPeer, failure_of, same_failure
 
 # -- that succeed ----------------------------------------------------------------------------------
@@ -405,7 +416,7 @@ async def test_a_server_outlives_bad_clients(loop, authority, fault, caplog):
         await settle()
         if fault == "garbage":
             bad.sendall(GARBAGE["http"])
-            bad.settimeout(5)
+            bad.settimeout(PATIENCE)
             await loop.run_in_executor(None, recv_to_end, bad)
         if fault == "reset":
             reset(bad)
@@ -430,7 +441,7 @@ async def test_the_handshake_timeout(loop, contexts, attach, side):
         before = loop.time()
         with pytest.raises(ConnectionAbortedError) as caught:
             await attach(protocol, sock, side, ours, ssl_handshake_timeout=0.05)
-        assert 0.045 < loop.time() - before < 2
+        assert 0.045 < loop.time() - before < 2 * SLOWDOWN
     assert str(caught.value) == "SSL handshake is taking longer than 0.05 seconds: aborting the connection"
     assert protocol.events == []
 
@@ -447,6 +458,7 @@ async def test_a_server_gives_up_on_a_silent_client(loop, authority):
     await within(server.wait_closed())
 
 
+@pytest.mark.skipif(SLOWDOWN > 1, reason="a matter of milliseconds")
 async def test_a_slow_handshake_in_time(loop, contexts, attach, side):
     """The timer of a handshake that succeeded does not go off later."""
     ours, theirs = contexts(side)

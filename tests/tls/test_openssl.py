@@ -9,7 +9,7 @@ import subprocess
 import termios
 
 import pytest
-from helpers import Recorder, within
+from helpers import PATIENCE, Recorder, within
 from tlshelpers import HOST, TLS12, TLS13
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="the openssl command is not installed")
@@ -49,7 +49,7 @@ class Client:
 
     async def has_read(self):
         """What was said has been read: a command must stand at the begin of what s_client reads."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while unread(self.process.stdin):
                 await asyncio.sleep(0.001)
 
