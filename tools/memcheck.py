@@ -39,10 +39,8 @@ VALGRIND = [
 
 def faults(report: Path) -> Iterator[ElementTree.Element]:
     """The errors of a report, but for leaks. A process that was killed leaves it without an end."""
-    parser = ElementTree.XMLPullParser(("end",))
-    parser.feed(report.read_text("utf-8", "replace"))
     try:
-        for _, element in parser.read_events():
+        for _, element in ElementTree.iterparse(report):
             if element.tag == "error" and not (element.findtext("kind") or "").startswith("Leak"):
                 yield element
     except ElementTree.ParseError:
