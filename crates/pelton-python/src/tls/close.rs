@@ -98,10 +98,9 @@ impl This<'_, TlsTransport> {
             return Ok(true);
         }
         let mut output = Vec::new();
-        let step = self.with_engine(|engine| {
-            engine.prepare();
-            engine.step(&names::SHUTDOWN, &mut &[][..], &mut output)
-        });
+        let engine = self.engine()?;
+        engine.prepare();
+        let step = engine.step(&names::SHUTDOWN, &mut &[][..], &mut output);
         match step {
             Ok(Step::Busy) => return Ok(false),
             // The peer's came before ours.

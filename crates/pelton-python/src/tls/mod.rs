@@ -24,6 +24,7 @@ mod write;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
+use std::rc::Rc;
 
 use pelton::buf::WriteQueue;
 use pelton::stream::FlowControl;
@@ -60,7 +61,8 @@ pub(crate) struct TlsTransport {
     timer: Slot,
     /// What `get_extra_info` has found out from the session.
     extra: Slot,
-    engine: RefCell<Option<Engine>>,
+    /// Shared with the call under way: a callback of OpenSSL may come back here.
+    engine: RefCell<Option<Rc<Engine>>>,
     state: Cell<State>,
     flow: RefCell<FlowControl>,
     /// Plaintext that could not be sealed yet.
@@ -183,13 +185,10 @@ impl TlsTransport {
         answer
     }
 
-    /// Works with the engine. Shared: a callback of OpenSSL may come back here, and the engine
-    /// then answers that it is busy.
-    fn with_engine<T>(&self, body: impl FnOnce(&Engine) -> Result<T>) -> Result<T> {
-        match &*self.engine.borrow() {
-            Some(engine) => body(engine),
-            None => Err(Raised::runtime_error("the TLS transport was cleared by the collector")),
-        }
+    /// The engine. One that is in the middle of a call answers that it is busy.
+    fn engine(&self) -> Result<Rc<Engine>> {
+        let engine = self.engine.borrow().clone();
+        engine.ok_or_else(|| Raised::runtime_error("the TLS transport is no more"))
     }
 }
 

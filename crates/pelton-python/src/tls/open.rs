@@ -1,6 +1,7 @@
 //! How a TLS transport comes to be, and its handshake.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use pelton::buf::WriteQueue;
 use pelton::stream::FlowControl;
@@ -86,7 +87,7 @@ fn make_tls(this: This<'_, LoopCore>, args: &[Obj<'_>], _: Keywords<'_>) -> Resu
         waiter: if waiter.is_none() { Slot::empty() } else { Slot::new(waiter.to_ref()) },
         timer: Slot::empty(),
         extra: Slot::empty(),
-        engine: RefCell::new(Some(engine)),
+        engine: RefCell::new(Some(Rc::new(engine))),
         state: Cell::new(State::new()),
         flow: RefCell::new(flow),
         backlog: RefCell::new(WriteQueue::new()),
@@ -148,10 +149,9 @@ impl This<'_, TlsTransport> {
         inside: Inside,
     ) -> Result<()> {
         let mut output = Vec::new();
-        let step = self.with_engine(|engine| {
-            engine.prepare();
-            engine.step(&names::DO_HANDSHAKE, input, &mut output)
-        });
+        let engine = self.engine()?;
+        engine.prepare();
+        let step = engine.step(&names::DO_HANDSHAKE, input, &mut output);
         match step {
             Ok(step) => {
                 self.send_below(core, &output)?;

@@ -96,14 +96,12 @@ impl This<'_, TlsTransport> {
         if self.state().is_handshaking() {
             self.handshake(core, &mut input, inside)?;
         }
-        if self.state().is_open() {
-            if !self.state().is_paused() {
-                self.open_records(core, &mut input, inside)?;
-            }
-            if self.state().is_open() && self.state().is_paused() {
-                self.rest.borrow_mut().extend_from_slice(input);
-                return Ok(());
-            }
+        if self.state().delivers() {
+            self.open_records(core, &mut input, inside)?;
+        }
+        if self.state().is_open() || self.state().is_handshaking() {
+            // Paused in the middle of it, or OpenSSL was busy with a callback that led here.
+            self.rest.borrow_mut().extend_from_slice(input);
         }
         if self.state().is_flushing() || self.state().is_ending() {
             self.drop_records(core, &mut input)?;
@@ -118,10 +116,7 @@ impl This<'_, TlsTransport> {
         input: &mut &[u8],
         inside: Inside,
     ) -> Result<()> {
-        self.with_engine(|engine| {
-            engine.prepare();
-            Ok(())
-        })?;
+        self.engine()?.prepare();
         let mut output = Vec::new();
         let answer = loop {
             let answer = if self.get_buffer.is_set() {
@@ -189,7 +184,7 @@ impl This<'_, TlsTransport> {
         output: &mut Vec<u8>,
         inside: Inside,
     ) -> Result<Stop> {
-        if input.is_empty() && self.with_engine(|engine| engine.pending())? == 0 {
+        if input.is_empty() && self.engine()?.pending()? == 0 {
             return Ok(Stop::Starved); // no buffer is asked for in vain
         }
         self.in_connection(core, inside, || {
@@ -226,7 +221,8 @@ impl This<'_, TlsTransport> {
         output: &mut Vec<u8>,
     ) -> (usize, Result<Stop>) {
         let mut filled = 0;
-        let stop = self.with_engine(|engine| {
+        let mut open = || {
+            let engine = self.engine()?;
             while filled < space.len() {
                 match engine.read(input, &mut space[filled..], output)? {
                     Outcome::Data(count) => filled += count,
@@ -240,7 +236,8 @@ impl This<'_, TlsTransport> {
                 }
             }
             Ok(Stop::Full)
-        });
+        };
+        let stop = open();
         (filled, stop)
     }
 
@@ -350,7 +347,7 @@ impl This<'_, TlsTransport> {
     /// OpenSSL has of a record.
     pub(super) fn unread(self) -> Result<usize> {
         let kept = self.rest.borrow().len();
-        Ok(kept + self.with_engine(|engine| engine.pending())?)
+        Ok(kept + self.engine()?.pending()?)
     }
 
     /// Reading below stops while the program has paused an established connection, and only then.

@@ -7,8 +7,8 @@
 
 use pelton::tls::libssl::Outcome;
 
+use super::TlsTransport;
 use super::open::WRITE_HIGH;
-use super::{TlsTransport, engine};
 use crate::core::LoopCore;
 use crate::ffi::{BufferView, BytesRef, Obj, Raised, Ref, Result, Spec, This};
 use crate::names::{self, support};
@@ -87,15 +87,24 @@ fn writelines(this: This<'_, TlsTransport>, lines: Obj<'_>) -> Result<Ref> {
     if !this.takes_writes("writelines")? {
         return Ok(Ref::none());
     }
-    // All behind each other first, so that small ones share records.
-    for index in 0..lines.obj().tuple_len() {
-        this.push_backlog(lines.obj().tuple_item(index)?.obj())?;
-    }
+    let count = lines.obj().tuple_len();
+    let chunks = (0..count).map(|index| chunk(lines.obj().tuple_item(index)?.obj()));
+    let chunks = chunks.collect::<Result<Vec<_>>>()?;
+    // All behind each other, so that small ones share records.
+    chunks.into_iter().for_each(|chunk| this.backlog.borrow_mut().push(chunk));
     this.with_loop(|core| {
         this.pump(core)?;
         this.control_writer()
     })?;
     Ok(Ref::none())
+}
+
+/// `bytes` by reference, anything mutable as a copy.
+fn chunk(data: Obj<'_>) -> Result<Chunk> {
+    match BytesRef::new(data) {
+        Some(bytes) => Ok(Chunk::Bytes(bytes)),
+        None => Ok(Chunk::Copy(BufferView::read(data, |bytes| bytes.into())?)),
+    }
 }
 
 fn write_eof(this: This<'_, TlsTransport>) -> Result<Ref> {
@@ -157,10 +166,7 @@ impl This<'_, TlsTransport> {
     }
 
     fn push_backlog(self, data: Obj<'_>) -> Result<()> {
-        let chunk = match BytesRef::new(data) {
-            Some(bytes) => Chunk::Bytes(bytes),
-            None => Chunk::Copy(BufferView::read(data, |bytes| bytes.into())?),
-        };
+        let chunk = chunk(data)?;
         self.backlog.borrow_mut().push(chunk);
         Ok(())
     }
@@ -171,7 +177,7 @@ impl This<'_, TlsTransport> {
         (state.is_open() || state.is_flushing())
             && !self.below_full.get()
             && self.with_stream(|stream| stream.queued()).unwrap_or(0) == 0
-            && !self.engine.borrow().as_ref().is_some_and(engine::Engine::is_busy)
+            && !self.engine.borrow().as_ref().is_some_and(|engine| engine.is_busy())
     }
 
     /// Seals `plain` and sends it, or holds it back for the end of the callback. Answers how many
@@ -181,10 +187,9 @@ impl This<'_, TlsTransport> {
         while taken < plain.len() {
             let piece = &plain[taken..plain.len().min(taken + SEAL_AT_MOST)];
             let mut sealed = self.claim(core)?;
-            let outcome = self.with_engine(|engine| {
-                engine.prepare();
-                engine.write(piece, &mut sealed)
-            });
+            let engine = self.engine()?;
+            engine.prepare();
+            let outcome = engine.write(piece, &mut sealed);
             let length = sealed.len();
             self.put_back(core, sealed)?;
             match outcome {

@@ -130,6 +130,10 @@ unsafe extern "C" fn freed(
     _argp: *mut c_void,
 ) {
     FREED.set(parent);
+    // One that is gone already is not to be handed out.
+    if MADE.get() == parent {
+        MADE.set(ptr::null_mut());
+    }
 }
 
 /// An `SSL` that was made while [`Libssl::catch`] watched.
