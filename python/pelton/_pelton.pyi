@@ -14,9 +14,9 @@ from typing_extensions import disjoint_base
 __all__ = [
     "Handle",
     "LoopCore",
+    "SSLTransport",
     "StreamTransport",
     "TimerHandle",
-    "TlsTransport",
     "__version__",
     "tls_engine",
 ]
@@ -95,7 +95,7 @@ class LoopCore:
     def _make_stream(
         self,
         sock: socket.socket,
-        protocol: asyncio.BaseProtocol | TlsTransport,
+        protocol: asyncio.BaseProtocol | SSLTransport,
         waiter: asyncio.Future[None] | None,
         extra: dict[str, Any] | None,
         server: asyncio.AbstractServer | None,
@@ -131,7 +131,7 @@ class LoopCore:
         upgraded: bool,
         session: ssl.SSLSession | None,
         /,
-    ) -> TlsTransport:
+    ) -> SSLTransport:
         """A TLS transport that waits for `connection_made()`; timeouts in seconds."""
 
 @final
@@ -232,7 +232,7 @@ class StreamTransport(asyncio.Transport):
     def _start(self, waiter: asyncio.Future[None] | None, /) -> None: ...
 
 @final
-class TlsTransport(asyncio.Transport):
+class SSLTransport(asyncio.Transport):
     """A TLS connection over another transport: its protocol, and the transport of the program's."""
 
     # Set by python/pelton/tls.py, for asyncio's sendfile and start_tls.
@@ -309,7 +309,7 @@ class TlsTransport(asyncio.Transport):
     @property
     def _sock(self) -> Any: ...
     @property
-    def _ssl_protocol(self) -> TlsTransport: ...
+    def _ssl_protocol(self) -> SSLTransport: ...
     @property
     def _sslcontext(self) -> ssl.SSLContext: ...
     def _begin(self, below: asyncio.BaseTransport, early: ReadableBuffer, /) -> None: ...

@@ -14,10 +14,10 @@ import socket
 import threading
 from asyncio import constants
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _support  # noqa: F401  (the native half calls it; it completes StreamTransport)
-from ._pelton import LoopCore, StreamTransport, TlsTransport
+from ._pelton import LoopCore, SSLTransport, StreamTransport
 from .resolve import Resolver
 
 try:
@@ -26,6 +26,8 @@ try:
     from . import tls
 except ImportError:  # a Python without OpenSSL
     ssl = None  # type: ignore[assignment]
+
+_P = TypeVar("_P", bound=asyncio.BaseProtocol)
 
 if TYPE_CHECKING:
 
@@ -46,10 +48,42 @@ if TYPE_CHECKING:
         async def _sendfile_fallback(
             self, transp: Any, file: Any, offset: int, count: int | None
         ) -> int: ...
+        async def create_connection(
+            self,
+            protocol_factory: Callable[[], _P],
+            host: str | None = None,
+            port: int | str | None = None,
+            *,
+            ssl: bool | ssl.SSLContext | None = None,
+            family: int = 0,
+            proto: int = 0,
+            flags: int = 0,
+            sock: socket.socket | None = None,
+            local_addr: tuple[str, int] | None = None,
+            server_hostname: str | None = None,
+            ssl_handshake_timeout: float | None = None,
+            ssl_shutdown_timeout: float | None = None,
+            happy_eyeballs_delay: float | None = None,
+            interleave: int | None = None,
+            all_errors: bool = False,
+            session: ssl.SSLSession | None = None,
+        ) -> tuple[asyncio.Transport, _P]: ...
+        async def create_unix_connection(
+            self,
+            protocol_factory: Callable[[], _P],
+            path: str | bytes | None = None,
+            *,
+            ssl: bool | ssl.SSLContext | None = None,
+            sock: socket.socket | None = None,
+            server_hostname: str | None = None,
+            ssl_handshake_timeout: float | None = None,
+            ssl_shutdown_timeout: float | None = None,
+            session: ssl.SSLSession | None = None,
+        ) -> tuple[asyncio.Transport, _P]: ...
 else:
     _SelectorEventLoop = asyncio.SelectorEventLoop
 
-__all__ = ("Loop", "StreamTransport", "TlsTransport")
+__all__ = ("Loop", "SSLTransport", "StreamTransport")
 
 
 def _with_session(method: Callable[..., Any]) -> inspect.Signature:
@@ -172,7 +206,7 @@ class Loop(LoopCore, _SelectorEventLoop):
     def _make_socket_transport(
         self,
         sock: socket.socket,
-        protocol: asyncio.BaseProtocol | TlsTransport,
+        protocol: asyncio.BaseProtocol | SSLTransport,
         waiter: asyncio.Future[None] | None = None,
         *,
         extra: dict[str, Any] | None = None,
@@ -211,37 +245,25 @@ class Loop(LoopCore, _SelectorEventLoop):
         self._make_socket_transport(rawsock, transport, extra=extra, server=server)
         return transport
 
-    async def create_connection(
-        self,
-        *args: Any,
-        session: "ssl.SSLSession | None" = None,
-        **kwargs: Any,
-    ) -> Any:
-        """As asyncio's. `session`, with `ssl`, is a session of an earlier connection to resume.
+    if not TYPE_CHECKING:  # its types are with the base class above
 
-        Sessions are read from `transport.get_extra_info("ssl_object").session`; with TLS 1.3 one
-        is there once the server's ticket has come, behind the handshake.
-        """
-        with _offering(session, kwargs.get("ssl")):
-            return await super().create_connection(*args, **kwargs)
+        async def create_connection(self, *args, session=None, **kwargs):
+            """As asyncio's. `session`, with `ssl`, is one of an earlier connection to resume.
 
-    create_connection.__signature__ = _with_session(  # type: ignore[attr-defined]
-        _SelectorEventLoop.create_connection
-    )
+            Sessions are read from `transport.get_extra_info("ssl_object").session`; with TLS 1.3
+            one is there once the server's ticket has come, behind the handshake.
+            """
+            with _offering(session, kwargs.get("ssl")):
+                return await super().create_connection(*args, **kwargs)
 
-    async def create_unix_connection(
-        self,
-        *args: Any,
-        session: "ssl.SSLSession | None" = None,
-        **kwargs: Any,
-    ) -> Any:
-        """As asyncio's; `session` as for `create_connection`."""
-        with _offering(session, kwargs.get("ssl")):
-            return await super().create_unix_connection(*args, **kwargs)
+        async def create_unix_connection(self, *args, session=None, **kwargs):
+            """As asyncio's; `session` as for `create_connection`."""
+            with _offering(session, kwargs.get("ssl")):
+                return await super().create_unix_connection(*args, **kwargs)
 
-    create_unix_connection.__signature__ = _with_session(  # type: ignore[attr-defined]
-        _SelectorEventLoop.create_unix_connection
-    )
+        for _method in (create_connection, create_unix_connection):
+            _method.__signature__ = _with_session(getattr(_SelectorEventLoop, _method.__name__))
+        del _method
 
     async def start_tls(
         self,
@@ -254,7 +276,7 @@ class Loop(LoopCore, _SelectorEventLoop):
         ssl_handshake_timeout: float | None = None,
         ssl_shutdown_timeout: float | None = None,
         session: "ssl.SSLSession | None" = None,
-    ) -> TlsTransport | None:
+    ) -> SSLTransport | None:
         """Upgrade a transport to TLS, in any state; answers the transport to use from now on.
 
         None if the connection was closed during the handshake without an error. What a

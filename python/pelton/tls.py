@@ -1,4 +1,4 @@
-"""TLS connections: what runs once per connection. Records are native, in `TlsTransport`.
+"""TLS connections: what runs once per connection. Records are native, in `SSLTransport`.
 
 The user's `ssl.SSLContext` stays the authority: it makes a genuine `ssl.SSLObject` for every
 connection, and the native half puts its own bytes under that object.
@@ -11,7 +11,7 @@ from asyncio import constants, sslproto
 from asyncio.log import logger
 from typing import Any
 
-from ._pelton import StreamTransport, TlsTransport
+from ._pelton import SSLTransport, StreamTransport
 
 # Every connection of the direct engine passes these to `wrap_bio()`, and none uses them.
 IDLE_BIO_IN, IDLE_BIO_OUT = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -35,7 +35,7 @@ def make_transport(
     session: ssl.SSLSession | None = None,
     ssl_handshake_timeout: float | None = None,
     ssl_shutdown_timeout: float | None = None,
-) -> TlsTransport:
+) -> SSLTransport:
     """A TLS transport that waits for `connection_made()` of the one below.
 
     Timeouts are in seconds, None for asyncio's own (60 and 30). A shutdown timeout of 0 lets go
@@ -77,7 +77,7 @@ async def start_tls(
     protocol: asyncio.BaseProtocol,
     sslcontext: ssl.SSLContext,
     **options: Any,
-) -> TlsTransport | None:
+) -> SSLTransport | None:
     """Upgrade `transport`; see `Loop.start_tls`."""
     if not isinstance(sslcontext, ssl.SSLContext):
         raise TypeError(
@@ -172,6 +172,6 @@ def eof_kept_open() -> None:
 
 
 # asyncio's sendfile() and start_tls() ask a transport for these.
-TlsTransport._sendfile_compatible = constants._SendfileMode.FALLBACK
-TlsTransport._start_tls_compatible = True
-TlsTransport.max_size = StreamTransport.max_size
+SSLTransport._sendfile_compatible = constants._SendfileMode.FALLBACK
+SSLTransport._start_tls_compatible = True
+SSLTransport.max_size = StreamTransport.max_size

@@ -93,5 +93,5 @@ fn repr(this: This<'_, TlsTransport>) -> Result<Ref> {
         Some(below) => below.obj().repr()?.obj().to_text()?,
         None => "nothing".to_owned(),
     };
-    Ref::str(&format!("<TlsTransport {word} over {below}>"))
+    Ref::str(&format!("<SSLTransport {word} over {below}>"))
 }

@@ -1,4 +1,4 @@
-//! `TlsTransport`: TLS over any transport, an `asyncio.Transport`.
+//! `TlsTransport`, in Python `SSLTransport`: TLS over any transport, an `asyncio.Transport`.
 //!
 //! It is the protocol of the transport below and the transport of the protocol above. Over a
 //! [`StreamTransport`] ciphertext comes and goes as slices of the loop's buffers; over anything
@@ -105,7 +105,7 @@ pub(crate) struct TlsTransport {
 static CELL: TypeCell = TypeCell::new();
 
 impl Class for TlsTransport {
-    const NAME: &'static CStr = c"pelton._pelton.TlsTransport";
+    const NAME: &'static CStr = c"pelton._pelton.SSLTransport";
     const DOC: &'static CStr = c"A TLS connection over another transport.";
     const DICT_AND_WEAKREF: bool = true;
     const FINALIZER: bool = true;
