@@ -6,7 +6,7 @@ import ssl
 
 import hypothesis
 import pytest
-from helpers import ON_ASYNCIO, BufferedRecorder, Recorder, new_loop, pattern, settle
+from helpers import ON_ASYNCIO, SLOWDOWN, BufferedRecorder, Recorder, new_loop, pattern, settle
 from hypothesis import strategies as st
 from test_properties import ENDS, QUIET, STEPS, Side
 from tlshelpers import HOST, TLS12, TLS13, Authority, TlsPeer
@@ -29,7 +29,7 @@ def run(main):
     loop = new_loop()
     loop.set_exception_handler(lambda _, context: errors.append(context))
     try:
-        loop.run_until_complete(asyncio.wait_for(main, 15))
+        loop.run_until_complete(asyncio.wait_for(main, 15 * SLOWDOWN))
         loop.run_until_complete(settle())
     finally:
         loop.close()
