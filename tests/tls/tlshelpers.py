@@ -214,7 +214,7 @@ def same_failure(found, expected):
         assert getattr(found, name, None) == getattr(expected, name, None)
 
 
-def resident():
-    """Bytes of this process in memory."""
-    with open("/proc/self/statm") as file:
+def resident(process="self"):
+    """Bytes of a process in memory."""
+    with open(f"/proc/{process}/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
