@@ -187,6 +187,10 @@ bench: $(STAMPS)/pelton $(STAMPS)/group-bench $(LOAD) $(SPY) ## the benchmarks o
 	$(PY) benches/heap.py
 	$(PY) benches/postgres.py
 
+MINUTES ?= 2
+endurance: $(STAMPS)/pelton $(STAMPS)/group-bench ## MINUTES=2 of mixed load with faults: HTTP(S), websockets, PostgreSQL, children
+	$(PY) benches/endurance.py --minutes $(MINUTES) --pieces $(shell expr '(' $(MINUTES) + 4 ')' / 5)
+
 chart: $(STAMPS)/group-bench ## draw docs/echo.svg and fill the tables of figures from benches/results
 	$(PY) benches/chart.py
 	$(PY) benches/report.py
@@ -204,4 +208,4 @@ clean: ## remove the venv and everything built
 	rm -rf $(VENV) dist build
 	cargo clean
 
-.PHONY: help build run demo test test-rust test-python soak memcheck fuzz loom check $(CHECKS) deny format bench chart wheels suites clean
+.PHONY: help build run demo test test-rust test-python soak memcheck fuzz loom check $(CHECKS) deny format bench endurance chart wheels suites clean
