@@ -52,6 +52,10 @@ class Wrong(Exception):
     """The server has done what it must not."""
 
 
+class Failed(Exception):
+    """The server has said that it cannot; it may, while its descriptor table is full."""
+
+
 class Client:
     """The peers of one server, good and bad."""
 
@@ -110,8 +114,10 @@ class Client:
     async def expect(self, path: str, body: bytes, answer: bytes, *, slowly: bool = False) -> None:
         """A request whose answer is known."""
         status, got = await self.request(path, body, slowly=slowly)
-        if status != 200 or got != answer:
-            raise Wrong(f"{path}: {status}, {len(got)} bytes that differ from {len(answer)}")
+        if status != 200:
+            raise Failed(f"{path}: {status}")
+        if got != answer:
+            raise Wrong(f"{path}: {len(got)} bytes that differ from {len(answer)}")
 
     def content(self, most: int) -> bytes:
         """Bytes that no other request has."""
