@@ -30,10 +30,11 @@ class Run(NamedTuple):
     suite: str
     version: str
     modules: str
+    tls: str  # PELTON_TLS, or nothing
 
     @property
     def name(self) -> str:
-        return f"{self.suite}-{self.version}"
+        return "-".join(filter(None, (self.suite, self.version, self.tls)))
 
 
 class Known(NamedTuple):
@@ -58,8 +59,9 @@ def read_runs(only: list[str]) -> list[Run]:
     for line in lines(TOOLS / "suites.txt"):
         suite, *words = line.split()
         versions = [word for word in words if re.fullmatch(r"3\.\d+", word)]
-        modules = " ".join(word for word in words if word not in versions)
-        runs += [Run(suite, version, modules) for version in versions]
+        tls = "".join(word.removeprefix("tls=") for word in words if word.startswith("tls="))
+        rest = [word for word in words if word not in versions and not word.startswith("tls=")]
+        runs += [Run(suite, version, " ".join(rest), tls) for version in versions]
     return [run for run in runs if not only or run.suite in only or run.name in only]
 
 
@@ -94,6 +96,8 @@ def run_suite(run: Run, python: str, wheel: Path, shared: Path, out: Path) -> di
     env = dict(os.environ, LOOP_MODULE="pelton", LOOP_INSTALL=str(wheel), OUT=str(place))
     if run.modules:
         env["CP_ONLY"] = run.modules
+    if run.tls:
+        env["PELTON_TLS"] = run.tls
     command = [str(shared / "suites" / f"{run.suite}.sh"), python]
     for _ in range(2):  # the first run on a machine may end when it has fetched the sources
         subprocess.run(command, env=env, timeout=BOUND, check=False)
@@ -113,7 +117,10 @@ def run_cases(run: Run, python: str, wheel: Path, shared: Path, out: Path) -> di
     pip = [inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel)]
     subprocess.run(pip, check=True)
     command = [inside, str(shared / "cases" / "_run_all.py"), "pelton"]
-    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=BOUND, check=False)
+    env = os.environ | ({"PELTON_TLS": run.tls} if run.tls else {})
+    done = subprocess.run(
+        command, env=env, stderr=subprocess.PIPE, text=True, timeout=BOUND, check=False
+    )
     print(done.stderr, end="", flush=True)
     row = re.compile(r"^(case\S+)\s+pelton\s+[\d.]+s\s+(.*)$", re.MULTILINE)
     found = row.findall(done.stderr)
