@@ -26,6 +26,9 @@ impl Interest {
     pub const WRITE: Self = Self(2);
     /// Both.
     pub const BOTH: Self = Self(3);
+    /// That the peer has ended its side, without a word about what it sent before: for the writing
+    /// end of a pipe, which reads nothing.
+    pub const PEER_GONE: Self = Self(4);
 
     /// This and `other`.
     #[must_use]
@@ -54,6 +57,7 @@ impl Interest {
         let mut flags = EventFlags::empty();
         flags.set(EventFlags::IN, self.contains(Self::READ));
         flags.set(EventFlags::OUT, self.contains(Self::WRITE));
+        flags.set(EventFlags::RDHUP, self.contains(Self::PEER_GONE));
         flags
     }
 }
@@ -79,6 +83,11 @@ impl Readiness {
     /// Whether a write will not block.
     pub fn writable(self) -> bool {
         !self.0.difference(EventFlags::IN).is_empty()
+    }
+
+    /// Whether the peer has ended its side or is gone altogether.
+    pub fn peer_gone(self) -> bool {
+        self.0.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR)
     }
 
     /// Whether both sides of the connection have ended.

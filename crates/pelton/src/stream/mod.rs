@@ -1,13 +1,16 @@
 //! One stream connection.
 
+mod door;
 mod flow;
 mod state;
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 
+pub use door::{Door, Pipe, Socket};
 pub use flow::{FlowControl, LimitsError};
 pub use state::{State, WriteShutdown};
 
@@ -22,7 +25,8 @@ const GATHER: usize = 64;
 ///
 /// It holds no descriptor: every method that talks to the kernel borrows one, so that whoever owns
 /// the socket decides when it is closed. The descriptor must be a socket; its blocking mode does
-/// not matter, because every call is non-blocking by its flags.
+/// not matter, because every call is non-blocking by its flags. With [`Pipe`] for `D` it is a
+/// non-blocking pipe's writing end, or anything else that `write` knows.
 ///
 /// `B` is what owns the written bytes, as for [`WriteQueue`].
 ///
@@ -45,10 +49,11 @@ const GATHER: usize = 64;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Stream<B> {
+pub struct Stream<B, D = Socket> {
     queue: WriteQueue<B>,
     flow: FlowControl,
     state: State,
+    door: PhantomData<D>,
 }
 
 /// What a read found.
@@ -83,7 +88,7 @@ pub enum Flushed {
 impl<B> Stream<B> {
     /// An open connection with nothing queued. Asks the heap for nothing.
     pub const fn new() -> Self {
-        Self { queue: WriteQueue::new(), flow: FlowControl::new(), state: State::new() }
+        Self::through()
     }
 
     /// Reads what there is, at most as much as `buf` holds.
@@ -134,6 +139,24 @@ impl<B> Stream<B> {
     pub fn shutdown_write(fd: BorrowedFd<'_>) -> io::Result<()> {
         socket::shutdown_write(fd)
     }
+}
+
+impl<B> Stream<B, Pipe> {
+    /// An open pipe with nothing queued. Asks the heap for nothing.
+    pub const fn pipe() -> Self {
+        Self::through()
+    }
+}
+
+impl<B, D> Stream<B, D> {
+    const fn through() -> Self {
+        Self {
+            queue: WriteQueue::new(),
+            flow: FlowControl::new(),
+            state: State::new(),
+            door: PhantomData,
+        }
+    }
 
     /// How many bytes wait for the kernel.
     pub const fn queued(&self) -> usize {
@@ -181,7 +204,7 @@ impl<B> Stream<B> {
     }
 }
 
-impl<B: AsRef<[u8]>> Stream<B> {
+impl<B: AsRef<[u8]>, D: Door> Stream<B, D> {
     /// Sends `data`. With nothing queued the kernel is asked at once, and what it does not take is
     /// queued; behind queued bytes `data` is queued without a call.
     ///
@@ -199,7 +222,7 @@ impl<B: AsRef<[u8]>> Stream<B> {
         if bytes.is_empty() {
             return Ok(Sent::All);
         }
-        let sent = socket::send(fd, bytes)?;
+        let sent = D::send(fd, bytes)?;
         if sent == bytes.len() {
             return Ok(Sent::All);
         }
@@ -232,13 +255,13 @@ impl<B: AsRef<[u8]>> Stream<B> {
     /// One call; answers how many bytes were offered, and how many were taken.
     fn send_some(&self, fd: BorrowedFd<'_>) -> io::Result<(usize, usize)> {
         if let Some(bytes) = self.queue.single() {
-            return Ok((bytes.len(), socket::send(fd, bytes)?));
+            return Ok((bytes.len(), D::send(fd, bytes)?));
         }
         let mut slices = [IoSlice::new(&[]); GATHER];
         let count = self.queue.gather(&mut slices);
         let slices = &slices[..count];
         let offered = slices.iter().map(|slice| slice.len()).sum();
-        Ok((offered, socket::send_gathered(fd, slices)?))
+        Ok((offered, D::send_gathered(fd, slices)?))
     }
 }
 

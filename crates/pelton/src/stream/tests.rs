@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 
-use super::{Flushed, GATHER, Read, Sent, Stream, WriteShutdown};
+use super::{Flushed, GATHER, Pipe, Read, Sent, Stream, WriteShutdown};
 use crate::reactor::Interest;
 
 type Bytes = Stream<Vec<u8>>;
@@ -171,4 +171,42 @@ fn interest_is_what_state_and_queue_want() {
     assert_eq!(stream.interest(), Interest::WRITE, "what is queued still goes out");
     stream.state_mut().lose();
     assert_eq!(stream.interest(), Interest::NONE);
+}
+
+/// A full pipe takes nothing, a drained one goes on where it stopped, and a lost one says so.
+#[test]
+fn a_pipe_takes_what_fits_and_the_rest_when_it_is_read() {
+    let (reader, writer) = io::pipe().unwrap();
+    for fd in [reader.as_fd(), writer.as_fd()] {
+        rustix::io::ioctl_fionbio(fd, true).unwrap();
+    }
+    let mut space = [MaybeUninit::uninit(); 5000];
+    assert_eq!(Pipe::read_uninit(reader.as_fd(), &mut space).unwrap(), Read::WouldBlock);
+
+    let data = numbered(1 << 18);
+    let mut stream = Stream::pipe();
+    assert_eq!(stream.write(writer.as_fd(), data.clone()).unwrap(), Sent::Queued);
+    stream.hold(b"tail".to_vec());
+    assert_eq!(stream.flush(writer.as_fd()).unwrap(), Flushed::Partial);
+    let mut got = 0;
+    while let Read::Data(count) = Pipe::read_uninit(reader.as_fd(), &mut space).unwrap() {
+        got += count;
+        stream.flush(writer.as_fd()).unwrap();
+    }
+    assert_eq!(got, data.len() + 4);
+    assert_eq!(stream.queued(), 0);
+
+    drop(reader);
+    let error = stream.write(writer.as_fd(), b"nobody".to_vec()).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+}
+
+#[test]
+fn the_end_of_a_pipe_is_read() {
+    let (reader, mut writer) = io::pipe().unwrap();
+    writer.write_all(b"last").unwrap();
+    drop(writer);
+    let mut space = [MaybeUninit::uninit(); 8];
+    assert_eq!(Pipe::read_uninit(reader.as_fd(), &mut space).unwrap(), Read::Data(4));
+    assert_eq!(Pipe::read_uninit(reader.as_fd(), &mut space).unwrap(), Read::Eof);
 }

@@ -7,9 +7,11 @@
 //! | `epoll` | `Epoll`, `RawEvent`, `Watched` |
 //! | `eventfd` | `EventFd` |
 //! | `fork` | `prepare`, `generation` |
+//! | `pipe` | `read_uninit`, `write`, `write_gathered` |
 //! | `socket` | `recv`, `recv_uninit`, `send`, `send_gathered`, `shutdown_write`, `accept` |
 
 pub(crate) mod epoll;
 pub(crate) mod eventfd;
 pub(crate) mod fork;
+pub(crate) mod pipe;
 pub(crate) mod socket;
