@@ -3,6 +3,7 @@
 Each function is called by name from the crate's `names` table.
 """
 
+import errno
 import socket
 import sys
 import traceback
@@ -11,7 +12,7 @@ from asyncio import base_events, constants, format_helpers, trsock
 from asyncio.log import logger
 from typing import Any
 
-from ._pelton import StreamTransport
+from ._pelton import ReadPipeTransport, StreamTransport
 
 # -- handles ------------------------------------------------------------------------------------
 
@@ -72,14 +73,8 @@ def detach(server: Any, transport: Any) -> None:
 
 def connection_made_failed(loop: Any, transport: Any, exc: BaseException) -> None:
     """`connection_made` raised. asyncio calls it from a handle, so its report names a callback."""
-    loop.call_exception_handler(
-        {
-            "message": f"Exception in callback {transport.get_protocol()!r}.connection_made",
-            "exception": exc,
-            "transport": transport,
-            "protocol": transport.get_protocol(),
-        }
-    )
+    message = f"Exception in callback {transport.get_protocol()!r}.connection_made"
+    _report_failure(loop, transport, message, exc)
 
 
 def transport_failed(loop: Any, transport: Any, message: str, exc: BaseException) -> None:
@@ -87,14 +82,7 @@ def transport_failed(loop: Any, transport: Any, message: str, exc: BaseException
     if isinstance(exc, OSError):
         logger.debug("%r: %s", transport, message, exc_info=exc)
         return
-    loop.call_exception_handler(
-        {
-            "message": message,
-            "exception": exc,
-            "transport": transport,
-            "protocol": transport.get_protocol(),
-        }
-    )
+    _report_failure(loop, transport, message, exc)
 
 
 def unclosed(transport: Any) -> None:
@@ -105,6 +93,38 @@ def unclosed(transport: Any) -> None:
 def warn_lost() -> None:
     """Someone goes on writing to a connection that is lost."""
     logger.warning("socket.send() raised exception.")
+
+
+def warn_pipe_lost() -> None:
+    """Someone goes on writing to a pipe that is closed or lost."""
+    logger.warning("pipe closed by peer or os.write(pipe, data) raised exception.")
+
+
+def read_pipe_failed(loop: Any, transport: Any, exc: BaseException) -> None:
+    """Report as `_UnixReadPipeTransport._fatal_error`: a terminal that ended is no fault."""
+    message = "Fatal read error on pipe transport"
+    if isinstance(exc, OSError) and exc.errno == errno.EIO:
+        if loop.get_debug():
+            logger.debug("%r: %s", transport, message, exc_info=exc)
+        return
+    _report_failure(loop, transport, message, exc)
+
+
+def pipe_callback_failed(loop: Any, transport: Any, exc: BaseException) -> None:
+    """`data_received` raised. asyncio calls it from a handle, so its report names a callback."""
+    message = f"Exception in callback {transport.get_protocol()!r}.data_received"
+    _report_failure(loop, transport, message, exc)
+
+
+def _report_failure(loop: Any, transport: Any, message: str, exc: BaseException) -> None:
+    loop.call_exception_handler(
+        {
+            "message": message,
+            "exception": exc,
+            "transport": transport,
+            "protocol": transport.get_protocol(),
+        }
+    )
 
 
 def transport_socket(sock: socket.socket | None) -> trsock.TransportSocket:
@@ -133,7 +153,7 @@ WRITE_TAKES = (
 # asyncio's sendfile() and start_tls() ask a transport for these; both may be set on one.
 StreamTransport._sendfile_compatible = constants._SendfileMode.TRY_NATIVE
 StreamTransport._start_tls_compatible = True
-StreamTransport.max_size = 256 * 1024
+StreamTransport.max_size = ReadPipeTransport.max_size = 256 * 1024
 
 
 # -- listening sockets --------------------------------------------------------------------------

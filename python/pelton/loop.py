@@ -17,7 +17,14 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _support  # noqa: F401  (the native half calls it; it completes StreamTransport)
-from ._pelton import LoopCore, SSLTransport, StreamTransport
+from ._pelton import (
+    LoopCore,
+    ReadPipeTransport,
+    SSLTransport,
+    StreamTransport,
+    WritePipeTransport,
+)
+from .process import ProcessTransport, Watch
 from .resolve import Resolver
 
 try:
@@ -131,6 +138,7 @@ class Loop(LoopCore, _SelectorEventLoop):
 
     def __init__(self) -> None:
         self._resolver = Resolver(self)
+        self._children: set[Watch] = set()  # processes that have not ended
         super().__init__(_NoSelector())  # type: ignore[arg-type]
         self._own_time = type(self).time is not LoopCore.time
 
@@ -180,6 +188,8 @@ class Loop(LoopCore, _SelectorEventLoop):
         self._resolver.close()
         super().close()
         self._close_core()
+        while self._children:
+            self._children.pop().forget()
 
     # -- the pipe that signals write to ---------------------------------------------------------
 
@@ -318,6 +328,63 @@ class Loop(LoopCore, _SelectorEventLoop):
 
     def _stream_listens(self, sock: socket.socket) -> bool:
         return sock.fileno() >= 0 and self._listens(sock)
+
+    # -- pipes ----------------------------------------------------------------------------------
+
+    def _make_read_pipe_transport(
+        self,
+        pipe: Any,
+        protocol: asyncio.BaseProtocol,
+        waiter: asyncio.Future[None] | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> ReadPipeTransport:
+        return self._make_read_pipe(pipe, protocol, waiter, extra)
+
+    def _make_write_pipe_transport(
+        self,
+        pipe: Any,
+        protocol: asyncio.BaseProtocol,
+        waiter: asyncio.Future[None] | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> WritePipeTransport:
+        return self._make_write_pipe(pipe, protocol, waiter, extra)
+
+    # -- processes ------------------------------------------------------------------------------
+
+    async def _make_subprocess_transport(
+        self,
+        protocol: asyncio.SubprocessProtocol,
+        args: Any,
+        shell: bool,
+        stdin: Any,
+        stdout: Any,
+        stderr: Any,
+        bufsize: int,
+        extra: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> ProcessTransport:
+        waiter = self.create_future()
+        transport = ProcessTransport(
+            self,
+            protocol,
+            args,
+            shell,
+            stdin,
+            stdout,
+            stderr,
+            bufsize,
+            waiter=waiter,
+            extra=extra,
+            **kwargs,
+        )
+        try:
+            await waiter
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException:
+            await transport.abandon()
+            raise
+        return transport
 
     # -- sendfile -------------------------------------------------------------------------------
 

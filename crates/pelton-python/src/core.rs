@@ -22,7 +22,7 @@ use crate::handle::{TimerHandle, callback_of, new_handle};
 use crate::listener::Listener;
 use crate::names;
 use crate::watch::Watch;
-use crate::{listener, schedule, stream, tls, turn, watch};
+use crate::{listener, pipe, schedule, stream, tls, turn, watch};
 
 /// Cancelled timers are swept out when there are more than this many of them, and they are more
 /// than half of all. CPython: `_MIN_CANCELLED_TIMER_HANDLES_FRACTION`.
@@ -213,6 +213,7 @@ impl Class for LoopCore {
         listener::describe(spec);
         stream::describe_loop(spec);
         tls::describe_loop(spec);
+        pipe::describe_loop(spec);
     }
 
     fn traverse(&self, visit: &mut Visit<'_>) {

@@ -10,6 +10,7 @@
 //! | [`listener`] | listening sockets |
 //! | [`stream`] | `StreamTransport` |
 //! | [`tls`] | `TlsTransport` |
+//! | [`pipe`] | `ReadPipeTransport` and `WritePipeTransport` |
 //! | [`names`] | every Python name used from here |
 //! | [`ffi`] | the unsafe room: references, calls, native types |
 //!
@@ -23,6 +24,7 @@ mod ffi;
 mod handle;
 mod listener;
 mod names;
+mod pipe;
 mod schedule;
 mod stream;
 mod tls;

@@ -51,6 +51,7 @@ names! {
     PEERCERT = c"peercert";
     PEERNAME = c"peername";
     PENDING = c"pending";
+    PIPE = c"pipe";
     PROTOCOL = c"protocol";
     PROTOCOL_PAUSED = c"_protocol_paused";
     READ = c"read";
@@ -95,6 +96,8 @@ pub(crate) mod support {
         CONNECTION_MADE_FAILED = c"connection_made_failed";
         FORMAT_STACK = c"stack";
         OPEN_SOCKET = c"open_socket";
+        PIPE_CALLBACK_FAILED = c"pipe_callback_failed";
+        READ_PIPE_FAILED = c"read_pipe_failed";
         SERVER_DETACH = c"detach";
         SLOW_CALLBACK = c"slow_callback";
         SLOW_PROTOCOL = c"slow_protocol";
@@ -102,6 +105,7 @@ pub(crate) mod support {
         TRANSPORT_SOCKET = c"transport_socket";
         UNCLOSED = c"unclosed";
         WARN_LOST = c"warn_lost";
+        WARN_PIPE_LOST = c"warn_pipe_lost";
         WRITE_TAKES = c"WRITE_TAKES";
     }
 

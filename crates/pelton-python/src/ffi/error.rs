@@ -60,6 +60,18 @@ impl Raised {
         Self::with(unsafe { ffi::PyExc_NotImplementedError }, "")
     }
 
+    pub(crate) fn assertion_error(message: &str) -> Self {
+        // SAFETY: reads the address of a static of the interpreter.
+        Self::with(unsafe { ffi::PyExc_AssertionError }, message)
+    }
+
+    /// `BrokenPipeError()`
+    pub(crate) fn broken_pipe() -> Self {
+        // SAFETY: the class is the interpreter's; it is raised without arguments.
+        unsafe { ffi::PyErr_SetNone(ffi::PyExc_BrokenPipeError) };
+        Self
+    }
+
     /// `OSError(errno, strerror)`: CPython picks the subclass (`ConnectionResetError`, ...).
     pub(crate) fn os_error(error: &io::Error) -> Self {
         let Some(code) = error.raw_os_error() else {

@@ -7,6 +7,7 @@ use super::error::Result;
 use super::object::Imported;
 use crate::core::LoopCore;
 use crate::handle::{Handle, TimerHandle};
+use crate::pipe::{ReadPipeTransport, WritePipeTransport};
 use crate::stream::StreamTransport;
 use crate::tls::TlsTransport;
 
@@ -15,6 +16,7 @@ static HANDLE: Imported = Imported::new(c"asyncio", c"Handle");
 static TIMER_HANDLE: Imported = Imported::new(c"asyncio", c"TimerHandle");
 // What asyncio's own stream transports derive from; its sendfile fallback insists on it.
 static TRANSPORT: Imported = Imported::new(c"asyncio.transports", c"_FlowControlMixin");
+static READ_TRANSPORT: Imported = Imported::new(c"asyncio", c"ReadTransport");
 
 /// Makes each type on its base and adds it under its own name.
 pub(crate) fn add_types(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -22,7 +24,9 @@ pub(crate) fn add_types(module: &Bound<'_, PyModule>) -> PyResult<()> {
     add::<Handle>(module, &HANDLE)?;
     add::<TimerHandle>(module, &TIMER_HANDLE)?;
     add::<StreamTransport>(module, &TRANSPORT)?;
-    add::<TlsTransport>(module, &TRANSPORT)
+    add::<TlsTransport>(module, &TRANSPORT)?;
+    add::<ReadPipeTransport>(module, &READ_TRANSPORT)?;
+    add::<WritePipeTransport>(module, &TRANSPORT)
 }
 
 fn add<T: Class>(module: &Bound<'_, PyModule>, base: &'static Imported) -> PyResult<()> {

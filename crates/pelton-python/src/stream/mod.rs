@@ -35,7 +35,7 @@ use crate::tls::TlsTransport;
 
 pub(crate) use info::address as socket_address;
 pub(crate) use open::{Accepted, describe_loop};
-pub(crate) use write::parse_limits;
+pub(crate) use write::{WRITE_HIGH, limits_to_tuple, parse_limits};
 
 /// What waits in the write queue: `bytes` by reference, anything mutable as a copy.
 pub(crate) enum Chunk {
@@ -196,6 +196,10 @@ impl StreamTransport {
 
     fn is_lost(&self) -> bool {
         self.lost.get() > 0
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.stream.borrow().state().is_open()
     }
 }
 

@@ -16,7 +16,7 @@ use crate::tls::TlsTransport;
 const HOLD_AT_MOST: usize = 64 * 1024;
 
 /// The default high mark. CPython: `transports._FlowControlMixin`.
-const WRITE_HIGH: usize = 64 * 1024;
+pub(crate) const WRITE_HIGH: usize = 64 * 1024;
 
 /// A warning is logged from this many writes after the loss on.
 /// CPython: `LOG_THRESHOLD_FOR_CONNLOST_WRITES`.
@@ -33,8 +33,7 @@ pub(super) fn describe(spec: &mut Spec<StreamTransport>) {
         })
         .none(c"get_write_buffer_limits", |this| {
             let (low, high) = this.stream.borrow().flow().limits();
-            let (low, high) = (Ref::int(low as i64)?, Ref::int(high as i64)?);
-            Ref::tuple(&[low.obj(), high.obj()])
+            limits_to_tuple(low, high)
         })
         .any(c"set_write_buffer_limits", set_limits)
         .none(c"_make_empty_waiter", make_empty_waiter)
@@ -128,6 +127,11 @@ fn set_limits(
     debug_assert!(set.is_ok(), "the limits were compared");
     this.with_loop(|core| this.after_growth(core))?;
     Ok(Ref::none())
+}
+
+pub(crate) fn limits_to_tuple(low: usize, high: usize) -> Result<Ref> {
+    let (low, high) = (Ref::int(low as i64)?, Ref::int(high as i64)?);
+    Ref::tuple(&[low.obj(), high.obj()])
 }
 
 /// Reads `(high=None, low=None)` as asyncio does; answers `(low, high)`.
