@@ -6,6 +6,7 @@ import gc
 import os
 import socket
 import time
+from subprocess import PIPE
 
 import pytest
 from helpers import Recorder, new_loop, open_fds, settle
@@ -140,6 +141,59 @@ def test_a_thousand_connections_come_and_go():
         assert resident() - memory < 4 << 20
     finally:
         loop.close()
+
+
+def zombies():
+    """Children of this process that have ended and that nobody has reaped."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
+            state, parent = file.read().rpartition(")")[2].split()[:2]
+            if state == "Z" and int(parent) == os.getpid():
+                found.append(int(pid))
+    return found
+
+
+async def a_child_and_two_pipes(number):
+    """A child that answers, one that is killed, and a pipe between two transports."""
+    cat = await asyncio.create_subprocess_exec("cat", stdin=PIPE, stdout=PIPE)
+    assert (await cat.communicate(bytes(number)))[0] == bytes(number)
+    if number % 5 == 0:
+        sleep = await asyncio.create_subprocess_exec("sleep", "60", stdout=PIPE)
+        sleep.kill()
+        assert await sleep.wait() == -9
+        await sleep.stdout.read()
+    loop = asyncio.get_running_loop()
+    reader, writer = os.pipe()
+    receiver, receiving = await loop.connect_read_pipe(Recorder, open(reader, "rb", 0))
+    sender, sending = await loop.connect_write_pipe(Recorder, open(writer, "wb", 0))
+    sender.write(bytes(100_000))
+    if number % 3 == 0:
+        receiver.close()
+    else:
+        await receiving.got(100_000)
+        sender.close()
+    await receiving.seen("lost")
+    await sending.seen("lost")
+
+
+def test_processes_and_pipes_keep_everything_level():
+    threads_before = threads()
+
+    def lives(count):
+        for number in range(count):
+            loop = new_loop()
+            loop.run_until_complete(a_child_and_two_pipes(number))
+            loop.close()
+        gc.collect()
+
+    lives(150)
+    fds_before, memory = open_fds(), resident()
+    lives(500)
+    assert open_fds().keys() == fds_before.keys()
+    assert eventually_equal(threads, threads_before) == threads_before
+    assert resident() - memory < 6 << 20
+    assert zombies() == []
 
 
 def test_endless_traffic_keeps_memory_level():

@@ -1,6 +1,8 @@
 """call_soon_threadsafe: nothing is lost, order is kept, a sleeping loop wakes."""
 
 import asyncio
+import os
+import sys
 import threading
 import time
 
@@ -197,6 +199,49 @@ def test_run_coroutine_threadsafe(loop):
     loop.run_forever()
     join([thread])
     assert results == [2 * number for number in range(50)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_sixteen_producers_of_coroutines(loop):
+    """One lost wake-up and the producer that waits for its answer stands still.
+
+    PELTON_CALLS=1000000 makes it the million of the promise (about two minutes).
+    """
+    producers = 16
+    calls = int(os.environ.get("PELTON_CALLS", 80_000)) // producers
+    batches = (1, 2, 7, 50)  # a single call finds the loop asleep most often
+    sums, failures = [], []
+
+    async def answer(number):
+        return number
+
+    def produce():
+        total = done = 0
+        try:
+            while done < calls:
+                batch = range(done, min(done + batches[done % len(batches)], calls))
+                futures = [asyncio.run_coroutine_threadsafe(answer(n), loop) for n in batch]
+                total += sum(future.result(30) for future in futures)
+                done = batch.stop
+        except BaseException as exc:
+            failures.append(exc)
+        sums.append(total)
+        if len(sums) == producers:
+            loop.call_soon_threadsafe(loop.stop)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)  # as many hand-overs as the machine can do
+    try:
+        threads = [threading.Thread(target=produce) for _ in range(producers)]
+        for thread in threads:
+            thread.start()
+        loop.run_forever()
+        join(threads)
+    finally:
+        sys.setswitchinterval(interval)
+    assert not failures
+    assert sums == [calls * (calls - 1) // 2] * producers
 
 
 def test_threads_wake_each_others_loops():
