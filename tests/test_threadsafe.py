@@ -206,7 +206,7 @@ def test_run_coroutine_threadsafe(loop):
 def test_sixteen_producers_of_coroutines(loop):
     """One lost wake-up and the producer that waits for its answer stands still.
 
-    PELTON_CALLS=1000000 makes it the million of the promise (about two minutes).
+    PELTON_CALLS=1000000 makes it the million of the promise (half a minute).
     """
     producers = 16
     calls = int(os.environ.get("PELTON_CALLS", 80_000)) // producers
