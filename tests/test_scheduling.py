@@ -104,6 +104,27 @@ def test_handles_are_asyncio_handles(loop):
         assert handle.cancelled()
 
 
+@pytest.mark.parametrize("timer", [False, True])
+def test_weak_references_to_handles_end_with_them(loop, timer):
+    """Also where the memory of a handle is used again for another."""
+
+    def schedule():
+        return loop.call_later(0, print) if timer else loop.call_soon(print)
+
+    ended = []
+    handle = schedule()
+    gone = weakref.ref(handle, ended.append)
+    handle.cancel()
+    del handle
+    while not ended:
+        run_turns(loop)
+    others = [schedule() for _ in range(3)]
+    assert gone() is None
+    assert ended == [gone]
+    for other in others:
+        other.cancel()
+
+
 def test_a_cancelled_handle_does_not_run_and_lets_go(loop):
     class Argument:
         pass

@@ -346,7 +346,8 @@ unsafe fn free<T: Class>(object: *mut ffi::PyObject) {
             return;
         }
         ffi::PyObject_GC_UnTrack(object.cast());
-        if (*class).tp_weaklistoffset > 0 {
+        // Negative where the list lies before the object (Python 3.12 and later).
+        if (*class).tp_weaklistoffset != 0 {
             ffi::PyObject_ClearWeakRefs(object);
         }
         for &offset in cell.base_slots.borrow().iter() {
