@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import contextvars
 import gc
 import sys
 import warnings
@@ -45,6 +46,68 @@ def test_handles_in_cycles(loop):
     assert collected(soon)
     assert collected(timer)
     assert collected(ran_timer)
+
+
+def test_handles_that_a_running_loop_made_in_cycles(loop):
+    """Whether they ran, were cancelled, or were left in the queue when the loop stopped."""
+
+    def made_inside(callback):
+        def make():
+            thing.handle = loop.call_soon(callback, thing)
+            loop.call_soon(loop.stop)
+
+        thing = Thing()
+        loop.call_soon(make)
+        loop.run_forever()
+        return thing
+
+    def ran():
+        return made_inside(lambda _: None)
+
+    def cancelled_itself():
+        return made_inside(lambda thing: thing.handle.cancel())
+
+    def cancelled_before():
+        thing = Thing()
+
+        def make():
+            thing.handle = loop.call_soon(print, thing, context=context)
+            thing.handle.cancel()
+            loop.call_soon(loop.stop)
+
+        context = contextvars.copy_context()
+        context.run(contextvars.ContextVar("thing").set, thing)
+        loop.call_soon(make)
+        loop.run_forever()
+        return thing
+
+    assert collected(ran)
+    assert collected(cancelled_itself)
+    assert collected(cancelled_before)
+
+
+@pytest.mark.parametrize("close", [False, True])
+def test_handles_left_in_the_queue_of_a_loop_that_stopped(close):
+    def left():
+        loop = new_loop()
+        loops.append(weakref.ref(loop))
+
+        def make():
+            thing.handle = loop.call_soon(lambda: (thing, loop))
+
+        thing = Thing()
+        loop.call_soon(loop.stop)
+        loop.call_soon(make)
+        loop.run_forever()
+        if close:
+            loop.close()
+        return thing
+
+    loops = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        assert collected(left)
+    assert loops[0]() is None
 
 
 def test_loops_in_cycles():

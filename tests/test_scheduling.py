@@ -162,6 +162,24 @@ def test_a_handle_can_cancel_itself_while_it_runs(loop):
     assert handle.cancelled()
 
 
+@pytest.mark.parametrize("count", [1, 3, 5])
+def test_a_handle_that_cancelled_itself_lets_go_when_it_has_run(loop, count):
+    class Argument:
+        pass
+
+    def callback(*arguments):
+        handle.cancel()
+        assert handle._callback is handle._args is None
+        assert gone() is arguments[0]
+
+    argument = Argument()
+    gone = weakref.ref(argument)
+    handle = loop.call_soon(callback, *[argument] * count)
+    del argument
+    run_turns(loop)
+    assert gone() is None
+
+
 def test_the_callback_is_let_go_after_it_ran(loop):
     class Argument:
         pass

@@ -18,7 +18,7 @@ use pelton::time::Timers;
 
 use crate::ffi::{Class, Obj, Raised, ReadBuffer, Ref, Result, Slot, Spec, This};
 use crate::ffi::{TypeCell, Visit, monotonic};
-use crate::handle::{TimerHandle, callback_of, new_handle};
+use crate::handle::{TimerHandle, callback_of, new_queued_handle};
 use crate::listener::Listener;
 use crate::names;
 use crate::watch::Watch;
@@ -253,6 +253,7 @@ impl LoopCore {
         self.closed.get()
     }
 
+    #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.closed.get() { Err(closed_error()) } else { Ok(()) }
     }
@@ -286,15 +287,21 @@ impl LoopCore {
     }
 
     /// Moves what other threads have scheduled to the ready queue.
+    #[inline]
     pub(crate) fn drain_inbox(&self) {
         if self.inbox_filled.load(Ordering::Acquire) {
-            let handles = {
-                let mut inbox = self.inbox.lock().expect("no panic under this lock");
-                self.inbox_filled.store(false, Ordering::Release);
-                std::mem::take(&mut *inbox)
-            };
-            self.ready.borrow_mut().extend(handles);
+            self.drain_filled_inbox();
         }
+    }
+
+    #[cold]
+    fn drain_filled_inbox(&self) {
+        let handles = {
+            let mut inbox = self.inbox.lock().expect("no panic under this lock");
+            self.inbox_filled.store(false, Ordering::Release);
+            std::mem::take(&mut *inbox)
+        };
+        self.ready.borrow_mut().extend(handles);
     }
 
     pub(crate) fn inbox_is_filled(&self) -> bool {
@@ -302,6 +309,7 @@ impl LoopCore {
     }
 
     /// Adds a handle to the ready queue, behind what other threads scheduled before.
+    #[inline(always)]
     pub(crate) fn push_ready(&self, handle: Ref) {
         self.drain_inbox();
         self.ready.borrow_mut().push_back(handle);
@@ -358,9 +366,23 @@ impl This<'_, LoopCore> {
         args: &[Obj<'_>],
         context: Option<Obj<'_>>,
     ) -> Result<()> {
-        let handle = new_handle(self, callback, args, context)?;
-        self.push_ready(handle);
+        self.push_ready(self.new_ready(callback, args, context)?);
         Ok(())
+    }
+
+    /// A new handle for [`LoopCore::push_ready`].
+    #[inline(always)]
+    pub(crate) fn new_ready(
+        self,
+        callback: Obj<'_>,
+        args: &[Obj<'_>],
+        context: Option<Obj<'_>>,
+    ) -> Result<Ref> {
+        let handle = new_queued_handle(self, callback, args, context)?;
+        if !self.turning.get() {
+            handle.obj().track();
+        }
+        Ok(handle)
     }
 
     /// What `self.time()` says.
@@ -372,19 +394,23 @@ impl This<'_, LoopCore> {
     }
 
     /// The checks that asyncio makes in debug mode; the messages are its own.
+    #[inline]
     pub(crate) fn check_in_debug(
         self,
         callback: Obj<'_>,
         method: &str,
         thread: bool,
     ) -> Result<()> {
-        if self.debug.get() {
-            if thread {
-                self.obj().call_method(&names::CHECK_THREAD, &[])?;
-            }
-            let method = Ref::str(method)?;
-            self.obj().call_method(&names::CHECK_CALLBACK, &[callback, method.obj()])?;
+        if self.debug.get() { self.check_call(callback, method, thread) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn check_call(self, callback: Obj<'_>, method: &str, thread: bool) -> Result<()> {
+        if thread {
+            self.obj().call_method(&names::CHECK_THREAD, &[])?;
         }
+        let method = Ref::str(method)?;
+        self.obj().call_method(&names::CHECK_CALLBACK, &[callback, method.obj()])?;
         Ok(())
     }
 
@@ -432,6 +458,7 @@ fn set_thread_id(this: This<'_, LoopCore>, value: Obj<'_>) -> Result<()> {
     Ok(())
 }
 
+#[cold]
 fn closed_error() -> Raised {
     Raised::runtime_error("Event loop is closed")
 }

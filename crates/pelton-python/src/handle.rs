@@ -1,24 +1,23 @@
 //! `Handle` and `TimerHandle`: a callback with its arguments and context.
 //!
-//! True subtypes of asyncio's classes. Up to three arguments are stored in place; freed handles
-//! are reused. CPython: `asyncio/events.py`.
+//! True subtypes of asyncio's classes; freed handles are reused. CPython: `asyncio/events.py`.
+//!
+//! A handle of `call_soon` is hidden from the garbage collector as long as the ready queue of a
+//! running loop holds it, since it cannot be garbage there: most never need to be shown. It is
+//! shown when it has run and someone else holds it, or when the loop stops before.
 
 use std::cell::Cell;
 use std::ffi::CStr;
 
 use crate::core::LoopCore;
-use crate::ffi::{Class, Context, Obj, Ref, Result, Slot, Spec, This, TypeCell, Visit};
-use crate::ffi::{call_slots, make};
+use crate::ffi::{Args, Class, Context, KeptCall, Obj, Ref, Result, Slot, Spec, This, TypeCell};
+use crate::ffi::{Visit, make, make_untracked};
 use crate::names::support;
 
 /// What both kinds of handle hold.
 pub(crate) struct Callback {
-    callback: Slot,
-    /// The arguments; or, where `count` says so, a tuple of them in the first place.
-    args: [Slot; 3],
-    count: Cell<u8>,
+    call: KeptCall,
     cancelled: Cell<bool>,
-    context: Slot,
     owner: Slot,
     /// Where it was made (debug mode).
     source: Slot,
@@ -26,31 +25,16 @@ pub(crate) struct Callback {
     repr: Slot,
 }
 
-/// The value of `Callback::count` for arguments in a tuple.
-const IN_TUPLE: u8 = u8::MAX;
-
 impl Callback {
-    fn new(owner: Obj<'_>, call: Obj<'_>, args: &[Obj<'_>], context: Ref) -> Result<Self> {
-        let mut places = [Slot::empty(), Slot::empty(), Slot::empty()];
-        let count = if args.len() <= places.len() {
-            for (place, arg) in places.iter_mut().zip(args) {
-                *place = Slot::new(arg.to_ref());
-            }
-            args.len() as u8
-        } else {
-            places[0] = Slot::new(Ref::tuple(args)?);
-            IN_TUPLE
-        };
-        Ok(Self {
-            callback: Slot::new(call.to_ref()),
-            args: places,
-            count: Cell::new(count),
+    #[inline]
+    fn new(owner: Obj<'_>, callback: Obj<'_>, args: Args<'_>, context: Ref) -> Self {
+        Self {
+            call: KeptCall::new(callback, args, context),
             cancelled: Cell::new(false),
-            context: Slot::new(context),
             owner: Slot::new(owner.to_ref()),
             source: Slot::empty(),
             repr: Slot::empty(),
-        })
+        }
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
@@ -58,57 +42,20 @@ impl Callback {
     }
 
     /// Calls it in its context; a cancelled one does nothing.
-    pub(crate) fn call(&self) -> Result<()> {
-        let (Some(callback), Some(context)) = (self.callback.get(), self.context.get()) else {
-            return Ok(());
-        };
-        Context::run(context.obj(), || {
-            if self.count.get() == IN_TUPLE {
-                let args = self.args[0].get_or_none();
-                callback.obj().call_tuple(args.obj())
-            } else {
-                call_slots(callback.obj(), &self.args, self.count.get().into())
-            }
-        })
-        .map(drop)
-    }
-
-    pub(crate) fn set_source(&self, source: Ref) {
-        self.source.set(source);
-    }
-
-    fn forget(&self) {
-        self.callback.clear();
-        for arg in &self.args {
-            arg.clear();
-        }
-        self.count.set(0);
-    }
-
-    fn args(&self) -> Result<Ref> {
-        if self.cancelled.get() {
-            return Ok(Ref::none());
-        }
-        if self.count.get() == IN_TUPLE {
-            return Ok(self.args[0].get_or_none());
-        }
-        let held: Vec<Ref> = self.args.iter().filter_map(Slot::get).collect();
-        let args: Vec<Obj<'_>> = held.iter().map(Ref::obj).collect();
-        Ref::tuple(&args)
+    #[inline(always)]
+    pub(crate) fn run(&self) -> Result<()> {
+        self.call.run()
     }
 
     fn traverse(&self, visit: &mut Visit<'_>) {
-        for slot in [&self.callback, &self.context, &self.owner, &self.source, &self.repr] {
+        self.call.traverse(visit);
+        for slot in [&self.owner, &self.source, &self.repr] {
             visit.slot(slot);
-        }
-        for arg in &self.args {
-            visit.slot(arg);
         }
     }
 
     fn clear(&self) {
-        self.forget();
-        self.context.clear();
+        self.call.clear();
         self.owner.clear();
         self.source.clear();
     }
@@ -132,7 +79,7 @@ fn cancel<T: Holder>(this: This<'_, T>) -> Result<Ref> {
         {
             held.repr.set(this.obj().repr()?);
         }
-        held.forget();
+        held.call.forget();
     }
     Ok(Ref::none())
 }
@@ -140,7 +87,7 @@ fn cancel<T: Holder>(this: This<'_, T>) -> Result<Ref> {
 fn describe<T: Holder>(spec: &mut Spec<T>) {
     spec.none(c"cancel", cancel::<T>)
         .none(c"cancelled", |this| Ok(Ref::bool(this.held().cancelled.get())))
-        .none(c"get_context", |this| Ok(this.held().context.get_or_none()))
+        .none(c"get_context", |this| Ok(this.held().call.context()))
         .none(c"_run", |this| {
             let held = this.held();
             if let Some(owner) = held.owner.get()
@@ -150,9 +97,9 @@ fn describe<T: Holder>(spec: &mut Spec<T>) {
             }
             Ok(Ref::none())
         })
-        .get(c"_callback", |this| Ok(this.held().callback.get_or_none()))
-        .get(c"_args", |this| this.held().args())
-        .get(c"_context", |this| Ok(this.held().context.get_or_none()))
+        .get(c"_callback", |this| Ok(this.held().call.callable().unwrap_or_else(Ref::none)))
+        .get(c"_args", |this| Ok(this.held().call.args()?.unwrap_or_else(Ref::none)))
+        .get(c"_context", |this| Ok(this.held().call.context()))
         .get(c"_loop", |this| Ok(this.held().owner.get_or_none()))
         .get(c"_cancelled", |this| Ok(Ref::bool(this.held().cancelled.get())))
         .get(c"_source_traceback", |this| Ok(this.held().source.get_or_none()))
@@ -246,7 +193,7 @@ impl Handle {
     /// Cancels it; what an error of `repr()` would say in debug mode is of no use to anyone.
     pub(crate) fn cancel_quietly(&self) {
         self.0.cancelled.set(true);
-        self.0.forget();
+        self.0.call.forget();
     }
 }
 
@@ -268,8 +215,22 @@ pub(crate) fn new_handle(
     args: &[Obj<'_>],
     context: Option<Obj<'_>>,
 ) -> Result<Ref> {
+    let handle = new_queued_handle(owner, callback, args, context)?;
+    handle.obj().track();
+    Ok(handle)
+}
+
+/// As `new_handle`, for the ready queue of a loop that runs: the collector does not see it.
+#[inline(always)]
+pub(crate) fn new_queued_handle(
+    owner: This<'_, LoopCore>,
+    callback: Obj<'_>,
+    args: &[Obj<'_>],
+    context: Option<Obj<'_>>,
+) -> Result<Ref> {
+    let args = Args::new(args)?;
     let context = context_or_copy(context)?;
-    let handle = make(Handle(Callback::new(owner.obj(), callback, args, context)?))?;
+    let handle = make_untracked(|| Handle(Callback::new(owner.obj(), callback, args, context)))?;
     note_source(owner, &handle)?;
     Ok(handle)
 }
@@ -282,12 +243,18 @@ pub(crate) fn new_timer(
     args: &[Obj<'_>],
     context: Option<Obj<'_>>,
 ) -> Result<Ref> {
-    let held = Callback::new(owner.obj(), callback, args, context_or_copy(context)?)?;
-    let handle = make(TimerHandle { held, when, scheduled: Cell::new(true) })?;
+    let args = Args::new(args)?;
+    let context = context_or_copy(context)?;
+    let handle = make(|| TimerHandle {
+        held: Callback::new(owner.obj(), callback, args, context),
+        when,
+        scheduled: Cell::new(true),
+    })?;
     note_source(owner, &handle)?;
     Ok(handle)
 }
 
+#[inline]
 fn context_or_copy(context: Option<Obj<'_>>) -> Result<Ref> {
     match context {
         Some(context) if !context.is_none() => Ok(context.to_ref()),
@@ -295,16 +262,21 @@ fn context_or_copy(context: Option<Obj<'_>>) -> Result<Ref> {
     }
 }
 
+#[inline]
 fn note_source(owner: This<'_, LoopCore>, handle: &Ref) -> Result<()> {
-    if owner.is_debug()
-        && let Some(held) = callback_of(handle.obj())
-    {
-        held.set_source(support::FORMAT_STACK.get()?.call(&[])?);
+    if owner.is_debug() { set_source(handle) } else { Ok(()) }
+}
+
+#[cold]
+fn set_source(handle: &Ref) -> Result<()> {
+    if let Some(held) = callback_of(handle.obj()) {
+        held.source.set(support::FORMAT_STACK.get()?.call(&[])?);
     }
     Ok(())
 }
 
 /// The callback within a handle of either kind.
+#[inline]
 pub(crate) fn callback_of<'a>(handle: Obj<'a>) -> Option<&'a Callback> {
     if HANDLE.is_type_of(handle) {
         return This::<Handle>::of(handle).map(|handle| &handle.payload().0);

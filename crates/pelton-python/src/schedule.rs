@@ -20,7 +20,27 @@ struct Call<'a, const N: usize> {
 }
 
 impl<'a, const N: usize> Call<'a, N> {
+    #[inline]
     fn read(
+        function: &str,
+        names: [&'static Name; N],
+        args: &'a [Obj<'a>],
+        keywords: Keywords<'a>,
+    ) -> Result<Self> {
+        // The usual calls: the context at most comes by name.
+        if let Some((named, rest)) = args.split_first_chunk::<N>() {
+            if keywords.is_empty() {
+                return Ok(Self { named: *named, args: rest, context: None });
+            }
+            if let Some(context) = keywords.only(&names::CONTEXT) {
+                return Ok(Self { named: *named, args: rest, context: Some(context) });
+            }
+        }
+        Self::read_by_name(function, names, args, keywords)
+    }
+
+    #[cold]
+    fn read_by_name(
         function: &str,
         names: [&'static Name; N],
         args: &'a [Obj<'a>],
@@ -52,7 +72,7 @@ fn call_soon(this: This<'_, LoopCore>, args: &[Obj<'_>], keywords: Keywords<'_>)
     let [callback] = call.named;
     this.check_open()?;
     this.check_in_debug(callback, "call_soon", true)?;
-    let handle = new_handle(this, callback, call.args, call.context)?;
+    let handle = this.new_ready(callback, call.args, call.context)?;
     this.push_ready(handle.clone());
     Ok(handle)
 }

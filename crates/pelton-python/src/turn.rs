@@ -35,6 +35,7 @@ pub(crate) fn run(this: This<'_, LoopCore>) -> Result<()> {
     if this.turning.get() {
         return Err(Raised::runtime_error("This event loop is already running"));
     }
+    let _queue = ShowQueue(this);
     let _turning = Raise::new(&this.payload().turning);
     loop {
         turn(this)?;
@@ -119,9 +120,22 @@ impl Drop for Raise<'_> {
 fn run_ready(this: This<'_, LoopCore>, count: usize) -> Result<()> {
     for _ in 0..count {
         let Some(handle) = this.ready.borrow_mut().pop_front() else { break };
-        this.run_handle(handle.obj())?;
+        let answer = this.run_handle(handle.obj());
+        if handle.obj().is_shared() {
+            handle.obj().track();
+        }
+        answer?;
     }
     Ok(())
+}
+
+/// When it goes, shows the garbage collector what is in the ready queue: the loop no longer runs.
+struct ShowQueue<'a>(This<'a, LoopCore>);
+
+impl Drop for ShowQueue<'_> {
+    fn drop(&mut self) {
+        self.0.ready.borrow().iter().for_each(|handle| handle.obj().track());
+    }
 }
 
 /// Waits for events; answers how many there are.
@@ -186,48 +200,54 @@ fn dispatch(this: This<'_, LoopCore>, event: Event) -> Result<()> {
 
 impl<'a> This<'a, LoopCore> {
     /// Runs one handle, and reports what it raises as asyncio does.
+    #[inline(always)]
     pub(crate) fn run_handle(self, handle: Obj<'a>) -> Result<()> {
-        let Some(callback) = callback_of(handle) else {
-            // One of asyncio's own handles: it reports what its callback raises.
-            return self.callback(|| handle.call_method(&names::RUN, &[])).map(drop);
-        };
+        let Some(callback) = callback_of(handle) else { return self.run_foreign(handle) };
         if callback.is_cancelled() {
             return Ok(());
         }
         if self.is_debug() {
             return self.run_timed(handle);
         }
-        let answer = self.callback(|| callback.call());
-        self.callback_failed(handle, answer)
+        match self.callback(|| callback.run()) {
+            Ok(()) => Ok(()),
+            Err(raised) => self.callback_failed(handle, raised),
+        }
+    }
+
+    /// Runs one of asyncio's own handles: it reports what its callback raises.
+    #[cold]
+    fn run_foreign(self, handle: Obj<'a>) -> Result<()> {
+        self.callback(|| handle.call_method(&names::RUN, &[])).map(drop)
     }
 
     /// As `run_handle`, in debug mode: a slow callback is reported by name.
+    #[cold]
     fn run_timed(self, handle: Obj<'a>) -> Result<()> {
         let Some(callback) = callback_of(handle) else { return Ok(()) };
         let begin = monotonic();
         support::SLOW_CALLBACK.get()?.call(&[self.obj(), handle])?;
-        let answer = self.callback(|| callback.call());
+        let answer = self.callback(|| callback.run());
         let taken = Ref::float(monotonic() - begin)?;
-        let answer = self.callback_failed(handle, answer);
+        let answer = answer.or_else(|raised| self.callback_failed(handle, raised));
         if answer.is_ok() {
             support::SLOW_CALLBACK.get()?.call(&[self.obj(), handle, taken.obj()])?;
         }
         answer
     }
 
-    fn callback_failed(self, handle: Obj<'_>, answer: Result<()>) -> Result<()> {
-        match answer {
-            Ok(()) => Ok(()),
-            Err(raised) if raised.ends_the_loop() => Err(raised),
-            Err(raised) => {
-                let exception = raised.take();
-                support::CALLBACK_FAILED.get()?.call(&[self.obj(), handle, exception.obj()])?;
-                Ok(())
-            }
+    #[cold]
+    fn callback_failed(self, handle: Obj<'_>, raised: Raised) -> Result<()> {
+        if raised.ends_the_loop() {
+            return Err(raised);
         }
+        let exception = raised.take();
+        support::CALLBACK_FAILED.get()?.call(&[self.obj(), handle, exception.obj()])?;
+        Ok(())
     }
 
     /// Runs `body` as one callback: the writes it holds back go out when it has returned.
+    #[inline]
     pub(crate) fn callback<T>(self, body: impl FnOnce() -> Result<T>) -> Result<T> {
         let answer = {
             let _inside = Raise::new(&self.payload().in_callback);

@@ -8,7 +8,7 @@ use pelton::reactor::{Events, Poller};
 use pyo3::ffi;
 
 use super::error::{Raised, Result};
-use super::object::{Interned, Obj, Ref, Slot};
+use super::object::{Interned, Obj, Ref};
 
 /// The most arguments that a call passes on the stack.
 const MOST_ARGUMENTS: usize = 6;
@@ -24,15 +24,7 @@ impl Obj<'_> {
         assert!(args.len() <= MOST_ARGUMENTS, "call() takes at most {MOST_ARGUMENTS} arguments");
         // SAFETY: the callable and every argument are alive for the call; the first place of the
         // array is scratch, as the offset flag promises.
-        unsafe {
-            let result = ffi::PyObject_Vectorcall(
-                self.as_ptr(),
-                array.as_ptr().add(1),
-                count,
-                ptr::null_mut(),
-            );
-            Ref::from_new(result)
-        }
+        unsafe { vectorcall(self.as_ptr(), array.as_ptr().add(1), count, ptr::null_mut()) }
     }
 
     /// `self(name=value)`
@@ -43,7 +35,7 @@ impl Obj<'_> {
         unsafe {
             let first = array.as_ptr().add(1);
             let count = ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
-            Ref::from_new(ffi::PyObject_Vectorcall(self.as_ptr(), first, count, names.as_ptr()))
+            vectorcall(self.as_ptr(), first, count, names.as_ptr())
         }
     }
 
@@ -75,25 +67,37 @@ impl Obj<'_> {
     }
 }
 
-/// A callable with up to three arguments, as a handle stores them.
-pub(crate) fn call_slots(callable: Obj<'_>, args: &[Slot; 3], count: usize) -> Result<Ref> {
-    // The references are taken for the call: a callback may cancel its own handle, which
-    // empties the slots.
-    let held = [args[0].get(), args[1].get(), args[2].get()];
-    let mut array = [ptr::null_mut(); 4];
-    for (place, arg) in array[1..].iter_mut().zip(&held) {
-        *place = arg.as_ref().map_or(ptr::null_mut(), Ref::as_ptr);
-    }
-    let count = count | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
-    // SAFETY: the callable and the first `count` arguments are alive for the call.
+/// `PyObject_Vectorcall` without a look at the thread's state and with a smaller check of the answer,
+/// as the interpreter's own specialized calls have it: null has an exception with it.
+///
+/// # Safety
+/// The callable and the arguments are alive for the call; `args` and `count` are as the vectorcall
+/// protocol has them, and `names` is null or a tuple.
+#[inline(always)]
+pub(super) unsafe fn vectorcall(
+    callable: *mut ffi::PyObject,
+    args: *const *mut ffi::PyObject,
+    count: usize,
+    names: *mut ffi::PyObject,
+) -> Result<Ref> {
+    // SAFETY: a live object has a live type; one that has the flag keeps its function at the
+    // offset that it names (PEP 590).
+    let function = unsafe {
+        let class = ffi::Py_TYPE(callable);
+        if ffi::PyType_HasFeature(class, ffi::Py_TPFLAGS_HAVE_VECTORCALL) != 0 {
+            let place = callable.cast::<u8>().offset((*class).tp_vectorcall_offset);
+            *place.cast::<Option<ffi::vectorcallfunc>>()
+        } else {
+            None
+        }
+    };
+    // SAFETY: the caller's promise; the answer is a new reference or null.
     unsafe {
-        let result = ffi::PyObject_Vectorcall(
-            callable.as_ptr(),
-            array.as_ptr().add(1),
-            count,
-            ptr::null_mut(),
-        );
-        Ref::from_new(result)
+        let answer = match function {
+            Some(function) => function(callable, args, count, names),
+            None => ffi::PyObject_Vectorcall(callable, args, count, names),
+        };
+        Ref::from_new(answer).inspect_err(Raised::ensure_set)
     }
 }
 
@@ -109,6 +113,7 @@ impl Context {
 
     /// Runs `body` inside `context`, and leaves the context before the answer is looked at, so
     /// that an error handler may enter it again.
+    #[inline(always)]
     pub(crate) fn run<T>(context: Obj<'_>, body: impl FnOnce() -> Result<T>) -> Result<T> {
         // SAFETY: a live object; CPython checks that it is a context that is not entered.
         if unsafe { ffi::PyContext_Enter(context.as_ptr()) } != 0 {

@@ -65,7 +65,8 @@ pub(crate) struct TypeCell {
     dict: Cell<usize>,
     weakrefs: Cell<usize>,
     /// Offsets of the base's `__slots__`.
-    base_slots: RefCell<Vec<usize>>,
+    base_slots: Cell<&'static [usize]>,
+    /// Freed objects for reuse. Each keeps one reference, to itself, and its own to its type.
     free: RefCell<Vec<*mut ffi::PyObject>>,
 }
 
@@ -79,7 +80,7 @@ impl TypeCell {
             payload: Cell::new(0),
             dict: Cell::new(0),
             weakrefs: Cell::new(0),
-            base_slots: RefCell::new(Vec::new()),
+            base_slots: Cell::new(&[]),
             free: RefCell::new(Vec::new()),
         }
     }
@@ -98,7 +99,7 @@ impl TypeCell {
             self.dict.set(dict);
             self.weakrefs.set(weakrefs);
         }
-        *self.base_slots.borrow_mut() = base_slots(base)?;
+        self.base_slots.set(base_slots(base)?.leak());
 
         let mut spec = Spec::<T>::new();
         T::spec(&mut spec);
@@ -143,6 +144,28 @@ impl TypeCell {
     pub(crate) fn is_type_of(&self, object: Obj<'_>) -> bool {
         // SAFETY: the object is alive.
         unsafe { ffi::Py_TYPE(object.as_ptr()) == self.object.get() }
+    }
+
+    /// Keeps the memory of an object for reuse, unless there are `most` already.
+    #[inline]
+    fn keep(&self, object: *mut ffi::PyObject, most: usize) -> bool {
+        let mut free = self.free.borrow_mut();
+        let room = free.len() < most;
+        if room {
+            // SAFETY: the memory of an object: the reference is the free list's, which `make` hands
+            // out.
+            unsafe { ffi::Py_INCREF(object) };
+            free.push(object);
+        }
+        room
+    }
+
+    /// The fields that the base's `__slots__` gave to an object of this type.
+    fn base_fields(
+        &self,
+        object: *mut ffi::PyObject,
+    ) -> impl Iterator<Item = *mut *mut ffi::PyObject> {
+        self.base_slots.get().iter().map(move |&offset| field(object, offset))
     }
 
     fn is_base_of(&self, object: Obj<'_>) -> bool {
@@ -257,25 +280,58 @@ fn field(object: *mut ffi::PyObject, offset: usize) -> *mut *mut ffi::PyObject {
     object.cast::<u8>().wrapping_add(offset).cast()
 }
 
-/// A new object of type `T`.
-pub(crate) fn make<T: Class>(value: T) -> Result<Ref> {
+/// A new object of type `T`; `value` is asked for when there is memory for it.
+pub(crate) fn make<T: Class>(value: impl FnOnce() -> T) -> Result<Ref> {
+    let object = make_untracked(value)?;
+    object.obj().track();
+    Ok(object)
+}
+
+/// As [`make`], hidden from the garbage collector until [`Obj::track`].
+#[inline(always)]
+pub(crate) fn make_untracked<T: Class>(value: impl FnOnce() -> T) -> Result<Ref> {
     let cell = T::cell();
     let reused = if T::FREELIST > 0 { cell.free.borrow_mut().pop() } else { None };
-    if let Some(object) = reused {
-        // SAFETY: memory of an object of this very type, left by `dealloc` with its fields
-        // cleared and untracked; it becomes a new object with one reference.
+    let object = match reused {
+        Some(object) => object,
+        None => allocate(cell)?,
+    };
+    // SAFETY: an object of this type with one reference, which is ours, and without a payload.
+    unsafe {
+        payload::<T>(object).write(value());
+        Ref::from_new(object)
+    }
+}
+
+/// An object of the cell's type, zero after its head, and untracked.
+#[cold]
+fn allocate(cell: &TypeCell) -> Result<*mut ffi::PyObject> {
+    // SAFETY: the type was made at import; a new object is tracked by the collector, and its
+    // fields are zero.
+    unsafe {
+        let object = Ref::from_new(ffi::PyType_GenericAlloc(cell.object.get(), 0))?.into_ptr();
+        ffi::PyObject_GC_UnTrack(object.cast());
+        Ok(object)
+    }
+}
+
+impl Obj<'_> {
+    /// Shows an object of a native type to the garbage collector, if it is not yet.
+    pub(crate) fn track(self) {
+        // SAFETY: a live object of a type that takes part in garbage collection: of one of ours,
+        // or of asyncio's.
         unsafe {
-            ffi::PyObject_Init(object, cell.object.get());
-            payload::<T>(object).write(value);
-            ffi::PyObject_GC_Track(object.cast());
-            return Ref::from_new(object);
+            if ffi::PyObject_GC_IsTracked(self.as_ptr()) == 0 {
+                ffi::PyObject_GC_Track(self.as_ptr().cast());
+            }
         }
     }
-    // SAFETY: the type was made at import; the object's fields are zero after this.
-    let object = unsafe { Ref::from_new(ffi::PyType_GenericAlloc(cell.object.get(), 0))? };
-    // SAFETY: the payload's memory is part of the new object and not yet in use.
-    unsafe { payload::<T>(object.as_ptr()).write(value) };
-    Ok(object)
+
+    /// Whether there are references beside the caller's own.
+    pub(crate) fn is_shared(self) -> bool {
+        // SAFETY: the object is alive.
+        unsafe { ffi::Py_REFCNT(self.as_ptr()) > 1 }
+    }
 }
 
 unsafe extern "C" fn new<T: Class>(
@@ -298,6 +354,8 @@ unsafe extern "C" fn new<T: Class>(
 /// stack; CPython's own types have their trashcan for that.
 struct Trash {
     depth: Cell<usize>,
+    /// Whether any wait.
+    filled: Cell<bool>,
     waiting: RefCell<Vec<(*mut ffi::PyObject, Free)>>,
 }
 
@@ -307,31 +365,51 @@ type Free = unsafe fn(*mut ffi::PyObject);
 /// So many nested ends are let through.
 const DEEPEST_END: usize = 32;
 
-static TRASH: Trash = Trash { depth: Cell::new(0), waiting: RefCell::new(Vec::new()) };
+static TRASH: Trash =
+    Trash { depth: Cell::new(0), filled: Cell::new(false), waiting: RefCell::new(Vec::new()) };
 
 // SAFETY: used only by threads that hold the interpreter's lock.
 unsafe impl Sync for Trash {}
 
 unsafe extern "C" fn dealloc<T: Class>(object: *mut ffi::PyObject) {
-    if TRASH.depth.get() >= DEEPEST_END {
-        // SAFETY: an object without references is hidden from the collector until its turn.
-        unsafe { ffi::PyObject_GC_UnTrack(object.cast()) };
-        TRASH.waiting.borrow_mut().push((object, free::<T>));
+    let depth = TRASH.depth.get();
+    if depth >= DEEPEST_END {
+        // SAFETY: CPython calls this for an object that has no references left.
+        unsafe { postpone(object, free::<T>) };
         return;
     }
-    TRASH.depth.set(TRASH.depth.get() + 1);
+    TRASH.depth.set(depth + 1);
     // SAFETY: CPython calls this for an object of this type that has no references left.
     unsafe { free::<T>(object) };
-    while TRASH.depth.get() == 1 {
+    if depth == 0 && TRASH.filled.get() {
+        empty_trash();
+    }
+    TRASH.depth.set(depth);
+}
+
+/// # Safety
+/// The object has no references left, and `free` is that of its type.
+#[cold]
+unsafe fn postpone(object: *mut ffi::PyObject, free: Free) {
+    // SAFETY: an object without references is hidden from the collector until its turn.
+    unsafe { ffi::PyObject_GC_UnTrack(object.cast()) };
+    TRASH.waiting.borrow_mut().push((object, free));
+    TRASH.filled.set(true);
+}
+
+#[cold]
+fn empty_trash() {
+    loop {
         let Some((object, free)) = TRASH.waiting.borrow_mut().pop() else { break };
-        // SAFETY: put there above, with the function of its own type.
+        // SAFETY: put there by `postpone`, with the function of its own type.
         unsafe { free(object) };
     }
-    TRASH.depth.set(TRASH.depth.get() - 1);
+    TRASH.filled.set(false);
 }
 
 /// # Safety
 /// `object` is of the type `T` or derived from it, and has no references left.
+#[inline(always)]
 unsafe fn free<T: Class>(object: *mut ffi::PyObject) {
     let cell = T::cell();
     // SAFETY: the object has no references left; its type is alive until the end of this.
@@ -340,29 +418,67 @@ unsafe fn free<T: Class>(object: *mut ffi::PyObject) {
         let exact = class == cell.object.get();
         if T::FINALIZER && exact && ffi::PyObject_CallFinalizerFromDealloc(object) < 0 {
             // Someone holds it again.
-            if ffi::PyObject_GC_IsTracked(object) == 0 {
-                ffi::PyObject_GC_Track(object.cast());
-            }
+            Obj::from_ptr(object).track();
             return;
         }
         ffi::PyObject_GC_UnTrack(object.cast());
-        // Negative where the list lies before the object (Python 3.12 and later).
-        if (*class).tp_weaklistoffset != 0 {
+        if has_weakrefs(object, class) {
             ffi::PyObject_ClearWeakRefs(object);
         }
-        for &offset in cell.base_slots.borrow().iter() {
-            ffi::Py_XDECREF(field(object, offset).replace(ptr::null_mut()));
-        }
-        if cell.dict.get() != 0 {
-            ffi::Py_XDECREF(field(object, cell.dict.get()).replace(ptr::null_mut()));
+        // Handles never have any of these: it is a cheap look.
+        if T::DICT_AND_WEAKREF || cell.base_fields(object).any(|field| !(*field).is_null()) {
+            clear_fields::<T>(object);
         }
         payload::<T>(object).drop_in_place();
-        if exact && T::FREELIST > 0 && cell.free.borrow().len() < T::FREELIST {
-            cell.free.borrow_mut().push(object);
-        } else {
-            (*class).tp_free.expect("a ready class frees")(object.cast());
+        if exact && T::FREELIST > 0 && cell.keep(object, T::FREELIST) {
+            return;
         }
+        give_back(object, class);
+    }
+}
+
+/// Gives an object's memory back, and its reference to its class.
+///
+/// # Safety
+/// Nothing else of the object is in use any more; `class` is its class.
+#[inline(never)]
+unsafe fn give_back(object: *mut ffi::PyObject, class: *mut ffi::PyTypeObject) {
+    // SAFETY: by the contract.
+    unsafe {
+        (*class).tp_free.expect("a ready class frees")(object.cast());
         ffi::Py_DECREF(class.cast());
+    }
+}
+
+/// Whether there are weak references to an object of this class. Their list lies at the offset that
+/// the class names, which is negative where it lies before the object (Python 3.12 and later).
+///
+/// # Safety
+/// `object` is an object of `class` that still has all its memory.
+#[inline]
+unsafe fn has_weakrefs(object: *mut ffi::PyObject, class: *mut ffi::PyTypeObject) -> bool {
+    // SAFETY: by the contract; a class that has an offset has a pointer there.
+    unsafe {
+        let offset = (*class).tp_weaklistoffset;
+        offset != 0 && !object.cast::<u8>().offset(offset).cast::<*mut c_void>().read().is_null()
+    }
+}
+
+/// Empties the fields of the base, and the `__dict__`.
+///
+/// # Safety
+/// `object` is of the type `T` or derived from it, and alive or about to be freed.
+#[inline(never)]
+unsafe fn clear_fields<T: Class>(object: *mut ffi::PyObject) {
+    let cell = T::cell();
+    let dict = T::DICT_AND_WEAKREF.then(|| field(object, cell.dict.get()));
+    for field in cell.base_fields(object).chain(dict) {
+        // SAFETY: a field of the object, null or with a reference that it owns.
+        unsafe {
+            if !(*field).is_null() {
+                ffi::Py_DECREF(field.replace(ptr::null_mut()));
+            }
+        }
     }
 }
 
@@ -431,10 +547,10 @@ unsafe extern "C" fn traverse<T: Class>(
     // SAFETY: the object is alive; each field is null or holds an object.
     unsafe {
         visit.raw(ffi::Py_TYPE(object).cast());
-        for &offset in cell.base_slots.borrow().iter() {
-            visit.raw(*field(object, offset));
+        for field in cell.base_fields(object) {
+            visit.raw(*field);
         }
-        if cell.dict.get() != 0 {
+        if T::DICT_AND_WEAKREF {
             visit.raw(*field(object, cell.dict.get()));
         }
         (*payload::<T>(object)).traverse(&mut visit);
@@ -443,15 +559,9 @@ unsafe extern "C" fn traverse<T: Class>(
 }
 
 unsafe extern "C" fn clear<T: Class>(object: *mut ffi::PyObject) -> c_int {
-    let cell = T::cell();
-    // SAFETY: the object is alive; each field is null or owns a reference.
+    // SAFETY: the object is alive and of this type.
     unsafe {
-        for &offset in cell.base_slots.borrow().iter() {
-            ffi::Py_XDECREF(field(object, offset).replace(ptr::null_mut()));
-        }
-        if cell.dict.get() != 0 {
-            ffi::Py_XDECREF(field(object, cell.dict.get()).replace(ptr::null_mut()));
-        }
+        clear_fields::<T>(object);
         (*payload::<T>(object)).clear();
     }
     0

@@ -23,6 +23,17 @@ impl Raised {
         !unsafe { ffi::PyErr_Occurred() }.is_null()
     }
 
+    /// Makes sure that an exception is set, also where faulty native code reports an error without.
+    #[cold]
+    pub(super) fn ensure_set(&self) {
+        if !Self::is_set() {
+            // SAFETY: reads the address of a static of the interpreter.
+            let kind = unsafe { ffi::PyExc_SystemError };
+            let Self = Self::with(kind, "a call failed without setting an exception");
+        }
+    }
+
+    #[cold]
     fn with(kind: *mut ffi::PyObject, message: &str) -> Self {
         let message = CString::new(message.replace('\0', "\\0")).unwrap_or_default();
         // SAFETY: `kind` is one of the interpreter's exception classes, the message a C string.

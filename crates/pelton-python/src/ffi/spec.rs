@@ -163,6 +163,20 @@ pub(crate) struct Keywords<'a> {
 }
 
 impl<'a> Keywords<'a> {
+    pub(crate) fn is_empty(self) -> bool {
+        self.names.is_none()
+    }
+
+    /// The value of the keyword `name`, where it is the only one and is spelled with the very
+    /// string that all code shares (as it is unless the call was put together at run time).
+    #[inline]
+    pub(crate) fn only(self, name: &Interned) -> Option<Obj<'a>> {
+        let [value] = *self.values else { return None };
+        // SAFETY: a live tuple of as many names as there are values, which is one.
+        let given = unsafe { ffi::PyTuple_GET_ITEM(self.names?.as_ptr(), 0) };
+        (given == name.obj().as_ptr()).then_some(value)
+    }
+
     /// Reads the keywords of a call into `places`, in the order of `known`.
     pub(crate) fn read<const N: usize>(
         self,
@@ -284,7 +298,9 @@ where
     let this = unsafe { this::<T>(object) };
     // SAFETY: null or the tuple of keyword names, alive for the call.
     let names = (!names.is_null()).then(|| unsafe { Obj::from_ptr(names) });
-    let keywords = names.map_or(0, Obj::tuple_len);
+    // SAFETY: it is a tuple.
+    let keywords =
+        names.map_or(0, |names| unsafe { ffi::PyTuple_GET_SIZE(names.as_ptr()) as usize });
     // The vectorcall protocol allows null for no arguments at all.
     let all: &[Obj<'_>] = if count == 0 && keywords == 0 {
         &[]

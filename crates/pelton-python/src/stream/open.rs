@@ -100,9 +100,10 @@ fn new(
     protocol: Obj<'_>,
     server: Obj<'_>,
 ) -> Result<Ref> {
-    let transport = make(StreamTransport {
+    let context = Context::copy_current()?;
+    let transport = make(|| StreamTransport {
         owner: Slot::new(core.obj().to_ref()),
-        context: Slot::new(Context::copy_current()?),
+        context: Slot::new(context),
         protocol: Slot::empty(),
         deliver: Slot::empty(),
         get_buffer: Slot::empty(),
