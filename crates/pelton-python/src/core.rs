@@ -93,6 +93,8 @@ pub(crate) struct LoopCore {
     pub(crate) joined: RefCell<Vec<u8>>,
     /// Transports that hold back writes until the running callback returns.
     pub(crate) held: RefCell<Vec<Ref>>,
+    /// `{"loop": self}`, the arguments of every future, made when the first is.
+    future_arguments: Slot,
     /// Counts the callbacks run, so that a transport can tell "in this same callback".
     pub(crate) epoch: Cell<u64>,
     pub(crate) in_callback: Cell<bool>,
@@ -136,6 +138,7 @@ impl Class for LoopCore {
             sealed_by: Slot::empty(),
             joined: RefCell::default(),
             held: RefCell::default(),
+            future_arguments: Slot::empty(),
             epoch: Cell::new(1),
             in_callback: Cell::new(false),
             thread: Cell::new(None),
@@ -158,10 +161,7 @@ impl Class for LoopCore {
                     Ok(())
                 },
             )
-            .none(c"create_future", |this| {
-                let names = Ref::tuple(&[names::LOOP.obj()])?;
-                names::FUTURE.get()?.call_keyword(&names, this.obj())
-            })
+            .none(c"create_future", create_future)
             .none(c"stop", |this| {
                 this.stopping.set(true);
                 Ok(Ref::none())
@@ -237,6 +237,7 @@ impl Class for LoopCore {
         if let Ok(held) = self.held.try_borrow() {
             held.iter().for_each(|transport| visit.object(transport));
         }
+        visit.slot(&self.future_arguments);
     }
 
     fn clear(&self) {
@@ -272,7 +273,7 @@ impl LoopCore {
                 timer.unschedule();
             }
         }
-        drop((sources, ready, timers, held, inbox));
+        drop((sources, ready, timers, held, inbox, self.future_arguments.take()));
     }
 
     /// What the loop has of the kernel; an error once it is closed.
@@ -441,6 +442,20 @@ impl This<'_, LoopCore> {
     fn on_own_thread(self) -> bool {
         self.thread.get() == Some(thread::current().id())
     }
+}
+
+/// A dict that is used again spares each future the making of one.
+fn create_future(this: This<'_, LoopCore>) -> Result<Ref> {
+    let arguments = match this.future_arguments.get() {
+        Some(arguments) => arguments,
+        None => {
+            let arguments = Ref::dict()?;
+            arguments.obj().set_item(names::LOOP.obj(), this.obj())?;
+            this.future_arguments.set(arguments.clone());
+            arguments
+        }
+    };
+    names::FUTURE.get()?.call_keywords(arguments.obj())
 }
 
 fn thread_id(this: This<'_, LoopCore>) -> Result<Ref> {

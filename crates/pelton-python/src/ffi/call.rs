@@ -27,15 +27,12 @@ impl Obj<'_> {
         unsafe { vectorcall(self.as_ptr(), array.as_ptr().add(1), count, ptr::null_mut()) }
     }
 
-    /// `self(name=value)`
-    pub(crate) fn call_keyword(self, names: &Ref, value: Obj<'_>) -> Result<Ref> {
-        let array = [ptr::null_mut(), value.as_ptr()];
-        // SAFETY: the callable, the value and the tuple of one name are alive for the call; the
-        // first place of the array is scratch.
+    /// `self(**keywords)`
+    pub(crate) fn call_keywords(self, keywords: Obj<'_>) -> Result<Ref> {
+        let none = Ref::tuple(&[])?;
+        // SAFETY: the callable, the tuple and the dict are alive for the call.
         unsafe {
-            let first = array.as_ptr().add(1);
-            let count = ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
-            vectorcall(self.as_ptr(), first, count, names.as_ptr())
+            Ref::from_new(ffi::PyObject_Call(self.as_ptr(), none.as_ptr(), keywords.as_ptr()))
         }
     }
 

@@ -167,14 +167,14 @@ impl<'a> Keywords<'a> {
         self.names.is_none()
     }
 
-    /// The value of the keyword `name`, where it is the only one and is spelled with the very
-    /// string that all code shares (as it is unless the call was put together at run time).
+    /// The value of the keyword `name`, where it is the only one.
     #[inline]
     pub(crate) fn only(self, name: &Interned) -> Option<Obj<'a>> {
         let [value] = *self.values else { return None };
-        // SAFETY: a live tuple of as many names as there are values, which is one.
-        let given = unsafe { ffi::PyTuple_GET_ITEM(self.names?.as_ptr(), 0) };
-        (given == name.obj().as_ptr()).then_some(value)
+        // SAFETY: a live tuple of as many names as there are values, which is one; it keeps the
+        // name alive.
+        let given = unsafe { Obj::from_ptr(ffi::PyTuple_GET_ITEM(self.names?.as_ptr(), 0)) };
+        given.eq_str(name).then_some(value)
     }
 
     /// Reads the keywords of a call into `places`, in the order of `known`.
