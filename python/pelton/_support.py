@@ -8,7 +8,7 @@ import socket
 import sys
 import traceback
 import warnings
-from asyncio import base_events, constants, format_helpers, trsock
+from asyncio import base_events, constants, format_helpers, streams, trsock
 from asyncio.log import logger
 from typing import Any
 
@@ -50,6 +50,38 @@ def slow_protocol(loop: Any, protocol: Any, transport: Any, seconds: float) -> N
 
 
 # -- transports ---------------------------------------------------------------------------------
+
+_DATA_RECEIVED = streams.StreamReaderProtocol.__dict__.get("data_received")
+_STREAM_READER = streams.StreamReaderProtocol.__dict__.get("_stream_reader")
+
+
+def _only_names(function: Any, *names: str) -> bool:
+    """Whether a function is asyncio's own, of a version in which it uses just these names."""
+    return (
+        getattr(function, "__globals__", None) is vars(streams)
+        and function.__code__.co_names == names
+    )
+
+
+#: Whether `data_received` hands the data to the reader behind the weak reference and does no more,
+#: as in all versions known: neither a new version of Python nor a patch has changed that.
+_JUST_FEEDS = _only_names(_DATA_RECEIVED, "_stream_reader", "feed_data") and _only_names(
+    getattr(_STREAM_READER, "fget", None), "_stream_reader_wr"
+)
+
+
+def stream_reader(protocol: streams.StreamReaderProtocol) -> Any:
+    """The weak reference to a stream protocol's reader, where data can go there directly."""
+    kind = type(protocol).__dict__
+    if (
+        not _JUST_FEEDS
+        or kind.get("data_received") is not _DATA_RECEIVED
+        or kind.get("_stream_reader") is not _STREAM_READER
+        or "data_received" in vars(protocol)
+    ):
+        return None
+    return protocol._stream_reader_wr  # type: ignore[attr-defined]
+
 
 # Server._attach() and _detach() take the transport since 3.13 (and in no patch release before).
 _SERVER_KNOWS_TRANSPORTS = base_events.Server._attach.__code__.co_argcount == 2  # type: ignore[attr-defined]

@@ -36,6 +36,7 @@ names! {
     DO_HANDSHAKE = c"do_handshake";
     EOF_RECEIVED = c"eof_received";
     EXCEPTION = c"exception";
+    FEED_DATA = c"feed_data";
     FILENO = c"fileno";
     FORCE_CLOSE = c"_force_close";
     GETPEERCERT = c"getpeercert";
@@ -101,6 +102,7 @@ pub(crate) mod support {
         SERVER_DETACH = c"detach";
         SLOW_CALLBACK = c"slow_callback";
         SLOW_PROTOCOL = c"slow_protocol";
+        STREAM_READER = c"stream_reader";
         TRANSPORT_FAILED = c"transport_failed";
         TRANSPORT_SOCKET = c"transport_socket";
         UNCLOSED = c"unclosed";
@@ -123,6 +125,8 @@ pub(crate) mod support {
 
 pub(crate) static FUTURE: Imported = Imported::new(c"asyncio", c"Future");
 pub(crate) static BUFFERED_PROTOCOL: Imported = Imported::new(c"asyncio", c"BufferedProtocol");
+pub(crate) static STREAM_READER_PROTOCOL: Imported =
+    Imported::new(c"asyncio", c"StreamReaderProtocol");
 
 pub(crate) static CERTIFICATE_ERROR: Imported = Imported::new(c"ssl", c"CertificateError");
 pub(crate) static MEMORY_BIO: Imported = Imported::new(c"ssl", c"MemoryBIO");

@@ -173,6 +173,12 @@ impl<'a> Obj<'a> {
         }
     }
 
+    /// `type(self) is class`.
+    pub(crate) fn is_exactly(self, class: Obj<'_>) -> bool {
+        // SAFETY: the object is alive.
+        unsafe { ffi::Py_TYPE(self.0.as_ptr()).cast() == class.as_ptr() }
+    }
+
     /// `bool(self)`.
     pub(crate) fn is_true(self) -> Result<bool> {
         // SAFETY: the object is alive.

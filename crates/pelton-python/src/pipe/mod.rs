@@ -138,7 +138,7 @@ pub(crate) trait PipeEnd: Class {
 
 /// Makes the transport `value` known to the poller; its protocol hears of it in the next turn.
 fn open<T: PipeEnd>(core: This<'_, LoopCore>, value: T, given: &Given<'_>) -> Result<Ref> {
-    let transport = make(value)?;
+    let transport = make(|| value)?;
     let this = This::<T>::of(transport.obj()).ok_or_else(|| Raised::type_error("not a pipe"))?;
     let set_up = || -> Result<()> {
         let token = watch::enter(core, this.end().number, T::SIDE, this.obj())?;

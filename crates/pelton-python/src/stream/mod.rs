@@ -98,6 +98,8 @@ pub(crate) struct StreamTransport {
     protocol: Slot,
     /// `protocol.data_received`, or `protocol.buffer_updated` of a buffered protocol.
     deliver: Slot,
+    /// The weak reference to the reader of asyncio's own stream protocol: it is fed directly.
+    reader: Slot,
     /// `protocol.get_buffer` of a buffered protocol.
     get_buffer: Slot,
     /// The `Server` that accepted it.
@@ -167,12 +169,13 @@ impl Class for StreamTransport {
 }
 
 impl StreamTransport {
-    fn slots(&self) -> [&Slot; 8] {
+    fn slots(&self) -> [&Slot; 9] {
         [
             &self.owner,
             &self.context,
             &self.protocol,
             &self.deliver,
+            &self.reader,
             &self.get_buffer,
             &self.server,
             &self.extra,
@@ -298,9 +301,15 @@ impl<'a> This<'a, StreamTransport> {
             (None, protocol.attr_or_none(&names::DATA_RECEIVED)?)
         };
         self.is_tls.set(This::<TlsTransport>::of(protocol).is_some());
+        let stream = protocol.is_exactly(names::STREAM_READER_PROTOCOL.get()?);
+        let reader = match stream {
+            true => Some(support::STREAM_READER.get()?.call(&[protocol])?),
+            false => None,
+        };
         self.protocol.set(protocol.to_ref());
         self.get_buffer.replace(get_buffer);
         self.deliver.replace(deliver);
+        self.reader.replace(reader.filter(|reader| !reader.obj().is_none()));
         Ok(())
     }
 }

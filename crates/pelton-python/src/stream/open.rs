@@ -106,6 +106,7 @@ fn new(
         context: Slot::new(context),
         protocol: Slot::empty(),
         deliver: Slot::empty(),
+        reader: Slot::empty(),
         get_buffer: Slot::empty(),
         server: Slot::empty(),
         extra: Slot::empty(),

@@ -8,7 +8,7 @@ use pelton::stream::{Read, Stream};
 
 use super::{Chunk, StreamTransport};
 use crate::core::LoopCore;
-use crate::ffi::{BufferView, Raised, Ref, Result, Spec, This};
+use crate::ffi::{BufferView, Obj, Raised, Ref, Result, Spec, This};
 use crate::names;
 use crate::tls::{Inside, TlsTransport};
 
@@ -71,16 +71,12 @@ impl This<'_, StreamTransport> {
                 }
             }
         };
-        let answer = match self.deliver.get() {
-            Some(deliver) => self.in_context(core, || deliver.obj().call(&[delivery.bytes()])),
-            // A protocol without the method: the call raises what asyncio's does.
-            None => self.call_protocol(core, &names::DATA_RECEIVED, &[delivery.bytes()]),
-        };
+        let answer = self.in_context(core, || self.deliver(delivery.bytes()));
         if !delivery.is_small() {
             core.read_buffer.borrow_mut().take_back(delivery);
         }
         match answer {
-            Ok(_) => Ok(()),
+            Ok(()) => Ok(()),
             Err(raised) => {
                 self.fatal(core, raised, "Fatal error: protocol.data_received() call failed.")
             }
@@ -113,6 +109,25 @@ impl This<'_, StreamTransport> {
         };
         core.read_buffer.replace(buffer);
         fed
+    }
+
+    /// `protocol.data_received(data)`
+    fn deliver(self, data: Obj<'_>) -> Result<()> {
+        if let Some(reader) = self.reader.get() {
+            let reader = reader.obj().call(&[])?;
+            if !reader.obj().is_none() {
+                reader.obj().call_method(&names::FEED_DATA, &[data])?;
+            }
+            return Ok(());
+        }
+        match self.deliver.get() {
+            Some(deliver) => deliver.obj().call(&[data])?,
+            // A protocol without the method: the call raises what asyncio's does.
+            None => {
+                self.protocol.get_or_none().obj().call_method(&names::DATA_RECEIVED, &[data])?
+            }
+        };
+        Ok(())
     }
 
     /// Reads straight into the memory of a buffered protocol: one callback from `get_buffer` to

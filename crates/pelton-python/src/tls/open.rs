@@ -76,7 +76,7 @@ fn make_tls(this: This<'_, LoopCore>, args: &[Obj<'_>], _: Keywords<'_>) -> Resu
     let set = flow.set_limits(Some(WRITE_HIGH), None);
     debug_assert!(set.is_ok(), "a limit alone is in order");
     let upgraded = upgraded.is_true()?;
-    let transport = make(TlsTransport {
+    let value = TlsTransport {
         owner: Slot::new(this.obj().to_ref()),
         protocol: Slot::empty(),
         deliver: Slot::empty(),
@@ -109,7 +109,8 @@ fn make_tls(this: This<'_, LoopCore>, args: &[Obj<'_>], _: Keywords<'_>) -> Resu
         left_at_timer: Cell::new(0),
         dropped: Cell::new(0),
         lost: Cell::new(0),
-    })?;
+    };
+    let transport = make(|| value)?;
     let tls = This::<TlsTransport>::of(transport.obj())
         .ok_or_else(|| Raised::type_error("not a TLS transport"))?;
     tls.set_protocol(*protocol)?;
