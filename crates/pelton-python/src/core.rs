@@ -427,7 +427,11 @@ impl This<'_, LoopCore> {
 
     /// `push_ready` from whichever thread this is; wakes the loop if it sleeps.
     pub(crate) fn push_from_any_thread(self, handle: Ref) {
-        if self.on_own_thread() {
+        let own = self.on_own_thread();
+        if !(own && self.turning.get()) {
+            handle.obj().track();
+        }
+        if own {
             self.push_ready(handle);
         } else {
             let mut inbox = self.inbox.lock().expect("no panic under this lock");

@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::ffi::CStr;
 
 use crate::core::LoopCore;
-use crate::ffi::{Args, Class, Context, KeptCall, Obj, Ref, Result, Slot, Spec, This, TypeCell};
+use crate::ffi::{Class, Context, KeptCall, Obj, Ref, Result, Slot, Spec, This, TypeCell};
 use crate::ffi::{Visit, make, make_untracked};
 use crate::names::support;
 
@@ -27,7 +27,7 @@ pub(crate) struct Callback {
 
 impl Callback {
     #[inline]
-    fn new(owner: Obj<'_>, callback: Obj<'_>, args: Args<'_>, context: Ref) -> Self {
+    fn new(owner: Obj<'_>, callback: Obj<'_>, args: &[Obj<'_>], context: Ref) -> Self {
         Self {
             call: KeptCall::new(callback, args, context),
             cancelled: Cell::new(false),
@@ -228,10 +228,9 @@ pub(crate) fn new_queued_handle(
     args: &[Obj<'_>],
     context: Option<Obj<'_>>,
 ) -> Result<Ref> {
-    let args = Args::new(args)?;
     let context = context_or_copy(context)?;
     let handle = make_untracked(|| Handle(Callback::new(owner.obj(), callback, args, context)))?;
-    note_source(owner, &handle)?;
+    complete(owner, &handle, args)?;
     Ok(handle)
 }
 
@@ -243,14 +242,13 @@ pub(crate) fn new_timer(
     args: &[Obj<'_>],
     context: Option<Obj<'_>>,
 ) -> Result<Ref> {
-    let args = Args::new(args)?;
     let context = context_or_copy(context)?;
     let handle = make(|| TimerHandle {
         held: Callback::new(owner.obj(), callback, args, context),
         when,
         scheduled: Cell::new(true),
     })?;
-    note_source(owner, &handle)?;
+    complete(owner, &handle, args)?;
     Ok(handle)
 }
 
@@ -262,14 +260,22 @@ fn context_or_copy(context: Option<Obj<'_>>) -> Result<Ref> {
     }
 }
 
+/// What a new handle may still need: room for many arguments, and in debug mode where it was made.
 #[inline]
-fn note_source(owner: This<'_, LoopCore>, handle: &Ref) -> Result<()> {
-    if owner.is_debug() { set_source(handle) } else { Ok(()) }
+fn complete(owner: This<'_, LoopCore>, handle: &Ref, args: &[Obj<'_>]) -> Result<()> {
+    if KeptCall::fits(args) && !owner.is_debug() {
+        return Ok(());
+    }
+    complete_slowly(owner, handle, args)
 }
 
 #[cold]
-fn set_source(handle: &Ref) -> Result<()> {
-    if let Some(held) = callback_of(handle.obj()) {
+fn complete_slowly(owner: This<'_, LoopCore>, handle: &Ref, args: &[Obj<'_>]) -> Result<()> {
+    let Some(held) = callback_of(handle.obj()) else { return Ok(()) };
+    if !KeptCall::fits(args) {
+        held.call.put_in_tuple(args)?;
+    }
+    if owner.is_debug() {
         held.source.set(support::FORMAT_STACK.get()?.call(&[])?);
     }
     Ok(())

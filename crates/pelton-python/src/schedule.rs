@@ -2,7 +2,7 @@
 
 use crate::core::LoopCore;
 use crate::ffi::{Keywords, Obj, Raised, Ref, Result, Spec, This};
-use crate::handle::{new_handle, new_timer};
+use crate::handle::{new_queued_handle, new_timer};
 use crate::names::{self, Name};
 
 pub(crate) fn describe(spec: &mut Spec<LoopCore>) {
@@ -86,7 +86,7 @@ fn call_soon_threadsafe(
     let [callback] = call.named;
     this.check_open()?;
     this.check_in_debug(callback, "call_soon_threadsafe", false)?;
-    let handle = new_handle(this, callback, call.args, call.context)?;
+    let handle = new_queued_handle(this, callback, call.args, call.context)?;
     this.push_from_any_thread(handle.clone());
     Ok(handle)
 }

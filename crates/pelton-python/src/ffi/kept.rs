@@ -38,29 +38,35 @@ pub(crate) struct KeptCall {
 }
 
 impl KeptCall {
+    /// Arguments that do not fit are left for [`KeptCall::put_in_tuple`].
     #[inline]
-    pub(crate) fn new(callable: Obj<'_>, args: Args<'_>, context: Ref) -> Self {
-        let mut tuple = None;
-        let (state, filled, args) = match args {
-            Args::Few(args) => (State::InPlace, args.len() as u8, args),
-            Args::Tuple(args) => {
-                tuple = Some(args);
-                (State::InTuple, 1, &[][..])
-            }
-        };
+    pub(crate) fn new(callable: Obj<'_>, args: &[Obj<'_>], context: Ref) -> Self {
+        let args = if Self::fits(args) { args } else { &[] };
         let place = |index: usize| match args.get(index) {
             Some(arg) => Slot::new(arg.to_ref()),
             None => Slot::empty(),
         };
-        let args = [tuple.map_or_else(|| place(0), Slot::new), place(1), place(2)];
         Self {
             callable: Slot::new(callable.to_ref()),
-            args: ManuallyDrop::new(args),
+            args: ManuallyDrop::new([place(0), place(1), place(2)]),
             context: Slot::new(context),
-            filled: Cell::new(filled),
-            state: Cell::new(state),
+            filled: Cell::new(args.len() as u8),
+            state: Cell::new(State::InPlace),
             running: Cell::new(false),
         }
+    }
+
+    /// Whether there is a place for each of the arguments.
+    pub(crate) fn fits(args: &[Obj<'_>]) -> bool {
+        args.len() <= PLACES
+    }
+
+    /// Stores arguments that do not fit.
+    pub(crate) fn put_in_tuple(&self, args: &[Obj<'_>]) -> Result<()> {
+        self.args[0].set(Ref::tuple(args)?);
+        self.filled.set(1);
+        self.state.set(State::InTuple);
+        Ok(())
     }
 
     /// Calls it in its context, and leaves the context before the answer is looked at. Does
@@ -146,18 +152,5 @@ impl Drop for KeptCall {
     #[inline]
     fn drop(&mut self) {
         self.args.iter().take(self.filled.get().into()).for_each(Slot::clear);
-    }
-}
-
-/// Arguments on their way into a [`KeptCall`].
-pub(crate) enum Args<'a> {
-    Few(&'a [Obj<'a>]),
-    Tuple(Ref),
-}
-
-impl<'a> Args<'a> {
-    #[inline]
-    pub(crate) fn new(args: &'a [Obj<'a>]) -> Result<Self> {
-        if args.len() <= PLACES { Ok(Self::Few(args)) } else { Ref::tuple(args).map(Self::Tuple) }
     }
 }

@@ -27,7 +27,7 @@ pub(crate) use class::{Class, This, TypeCell, Visit, make, make_untracked};
 pub(crate) use clock::monotonic;
 pub(crate) use descriptor::{SocketNumber, borrow_fd};
 pub(crate) use error::{Raised, Result, finally};
-pub(crate) use kept::{Args, KeptCall};
+pub(crate) use kept::KeptCall;
 pub(crate) use module::add_types;
 pub(crate) use object::{Imported, Interned, Obj, Ref, Slot};
 pub(crate) use openssl::{OwnedSession, find_libssl};
