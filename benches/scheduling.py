@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextvars
 import gc
 import json
 import statistics
@@ -31,6 +32,22 @@ def nothing(*_: object) -> None:
 
 async def nothing_async() -> None:
     """Be awaited."""
+
+
+async def bare_contexts(_: asyncio.AbstractEventLoop) -> int:
+    """Copy the context, queue it and run the callback in it, without any loop.
+
+    No loop can do less for a callback that brings no context of its own.
+    """
+    copy = contextvars.copy_context
+    ready: list[contextvars.Context] = []
+    queue = ready.append
+    start = time.perf_counter_ns()
+    for _turn in range(BATCH):
+        queue(copy())
+    for context in ready:
+        context.run(nothing)
+    return time.perf_counter_ns() - start
 
 
 async def call_soon(loop: asyncio.AbstractEventLoop) -> int:
@@ -110,6 +127,7 @@ async def sleep_zero(_: asyncio.AbstractEventLoop) -> int:
 
 
 OPERATIONS: dict[str, Operation] = {
+    "copy_context + append + Context.run": bare_contexts,
     "call_soon + run, 0 arguments": call_soon,
     "call_soon + run, 1 argument": call_soon_argument,
     "call_soon_threadsafe + run, own thread": call_soon_threadsafe,

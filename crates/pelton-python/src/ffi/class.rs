@@ -359,8 +359,8 @@ struct Trash {
     waiting: RefCell<Vec<(*mut ffi::PyObject, Free)>>,
 }
 
-/// [`free`] of one type.
-type Free = unsafe fn(*mut ffi::PyObject);
+/// [`dealloc`] of one type.
+type Free = unsafe extern "C" fn(*mut ffi::PyObject);
 
 /// So many nested ends are let through.
 const DEEPEST_END: usize = 32;
@@ -375,7 +375,7 @@ unsafe extern "C" fn dealloc<T: Class>(object: *mut ffi::PyObject) {
     let depth = TRASH.depth.get();
     if depth >= DEEPEST_END {
         // SAFETY: CPython calls this for an object that has no references left.
-        unsafe { postpone(object, free::<T>) };
+        unsafe { postpone(object, dealloc::<T>) };
         return;
     }
     TRASH.depth.set(depth + 1);
@@ -388,7 +388,7 @@ unsafe extern "C" fn dealloc<T: Class>(object: *mut ffi::PyObject) {
 }
 
 /// # Safety
-/// The object has no references left, and `free` is that of its type.
+/// The object has no references left, and `free` is the [`dealloc`] of its type.
 #[cold]
 unsafe fn postpone(object: *mut ffi::PyObject, free: Free) {
     // SAFETY: an object without references is hidden from the collector until its turn.
@@ -401,7 +401,7 @@ unsafe fn postpone(object: *mut ffi::PyObject, free: Free) {
 fn empty_trash() {
     loop {
         let Some((object, free)) = TRASH.waiting.borrow_mut().pop() else { break };
-        // SAFETY: put there by `postpone`, with the function of its own type.
+        // SAFETY: put there by `postpone`, with the function of its own type; the depth is 1 here.
         unsafe { free(object) };
     }
     TRASH.filled.set(false);
