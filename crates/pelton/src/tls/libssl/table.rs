@@ -88,6 +88,7 @@ functions! {
     write = c"SSL_write": fn(*mut Ssl, *const c_void, c_int) -> c_int;
     error = c"SSL_get_error": fn(*const Ssl, c_int) -> c_int;
     pending = c"SSL_pending": fn(*const Ssl) -> c_int;
+    peek_error = c"ERR_peek_error": fn() -> c_ulong;
     clear_errors = c"ERR_clear_error": fn();
 }
 
