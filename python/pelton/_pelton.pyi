@@ -70,6 +70,13 @@ class LoopCore:
     def is_running(self) -> bool: ...
     def is_closed(self) -> bool: ...
     def get_debug(self) -> bool: ...
+    def measure_callbacks(self, enabled: bool, /) -> None:
+        """Take the time of each callback from now on, or no longer, for `stats()`.
+
+        Costs two looks at the clock for each callback. What was counted before is kept.
+        """
+    #: Seconds from which on a callback counts as slow.
+    slow_callback_duration: float
 
     # What asyncio's own classes set and read.
     _stopping: bool
@@ -91,6 +98,13 @@ class LoopCore:
     def _remove_writer(self, fd: FileDescriptorLike, /) -> bool: ...
 
     # What python/pelton/loop.py builds on.
+    _slow_hook: Callable[[str, float], object] | None
+    def _stats(self) -> tuple[Any, ...]:
+        """The first fields of `pelton.stats.LoopStats`, to `callback_times`."""
+
+    def _count_handshake(self) -> None:
+        """A TLS handshake has succeeded."""
+
     def _close_core(self) -> None:
         """Let go of every handle, timer, transport and descriptor."""
 

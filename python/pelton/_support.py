@@ -33,20 +33,37 @@ def callback_failed(loop: Any, handle: Any, exc: BaseException) -> None:
 
 
 def slow_callback(loop: Any, handle: Any, seconds: float | None = None) -> None:
-    """Around a callback in debug mode: without `seconds` it begins, with them it has ended."""
+    """Around a callback in debug mode: without `seconds` it begins, with them it has ended.
+
+    Where a hook asks for slow ones it is called for those alone, when they have ended.
+    """
     if seconds is None:
         loop._current_handle = handle
         return
     loop._current_handle = None
     if seconds >= loop.slow_callback_duration:
         named = base_events._format_handle(handle)  # type: ignore[attr-defined]
-        logger.warning("Executing %s took %.3f seconds", named, seconds)
+        _report_slow(loop, named, seconds)
 
 
 def slow_protocol(loop: Any, protocol: Any, transport: Any, seconds: float) -> None:
-    """A connection's event was served in debug mode, without a handle that could be named."""
-    if seconds >= loop.slow_callback_duration:
-        logger.warning("Executing %r for %r took %.3f seconds", protocol, transport, seconds)
+    """A connection's event took too long, without a handle that could be named."""
+    _report_slow(loop, f"{protocol!r} for {transport!r}", seconds)
+
+
+def _report_slow(loop: Any, what: str, seconds: float) -> None:
+    if loop.get_debug():
+        logger.warning("Executing %s took %.3f seconds", what, seconds)
+    hook = loop._slow_hook
+    if hook is None:
+        return
+    try:
+        hook(what, seconds)
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as exc:
+        message = "Exception in the slow-callback hook"
+        loop.call_exception_handler({"message": message, "exception": exc})
 
 
 # -- transports ---------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from ._pelton import (
 )
 from .process import ProcessTransport, Watch
 from .resolve import Resolver
+from .stats import LoopStats, collect
 
 try:
     import ssl
@@ -190,6 +191,26 @@ class Loop(LoopCore, _SelectorEventLoop):
         self._close_core()
         while self._children:
             self._children.pop().forget()
+
+    # -- sight ----------------------------------------------------------------------------------
+
+    def stats(self) -> LoopStats:
+        """What the loop has done and has before it; may be asked from any thread.
+
+        Costs a walk over the open transports, and the loop next to nothing while nobody asks.
+        """
+        return collect(self)
+
+    def set_slow_callback_hook(self, hook: Callable[[str, float], object] | None) -> None:
+        """Have `hook(what, seconds)` called after each callback that took too long.
+
+        That is `slow_callback_duration` seconds or more, in debug mode or not; `what` is what
+        asyncio's own warning in debug mode would name. While a hook is set each callback costs two
+        looks at the clock. None takes it away. What the hook raises goes to the exception handler.
+        """
+        if hook is not None and not callable(hook):
+            raise TypeError(f"A callable object or None is expected, got {hook!r}")
+        self._slow_hook = hook
 
     # -- the pipe that signals write to ---------------------------------------------------------
 

@@ -29,6 +29,7 @@ class Resolver:
         self._jobs: collections.deque[_Job] = collections.deque()
         self._wake = threading.Condition()
         self._threads = 0
+        self._unanswered = 0
         self._idle = 0
         self._closed = False
         self._owner = os.getpid()
@@ -61,6 +62,10 @@ class Resolver:
         """How many look-ups wait for a thread."""
         return len(self._jobs)
 
+    def in_flight(self) -> int:
+        """How many look-ups have not been answered, waiting for a thread or not."""
+        return self._unanswered
+
     async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
         self._loop._check_closed()
         if self._owner != os.getpid():  # threads do not live through a fork
@@ -74,7 +79,11 @@ class Resolver:
                 self._threads += 1
                 name = f"pelton-resolver-{self._threads}"
                 threading.Thread(target=self._work, name=name, daemon=True).start()
-        return await future
+        self._unanswered += 1
+        try:
+            return await future
+        finally:
+            self._unanswered -= 1
 
     def _work(self) -> None:
         while (job := self._next_job()) is not None:

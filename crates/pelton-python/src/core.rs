@@ -21,8 +21,9 @@ use crate::ffi::{TypeCell, Visit, monotonic};
 use crate::handle::{TimerHandle, callback_of, new_queued_handle};
 use crate::listener::Listener;
 use crate::names;
+use crate::stats::Stats;
 use crate::watch::Watch;
-use crate::{listener, pipe, schedule, stream, tls, turn, watch};
+use crate::{listener, pipe, schedule, stats, stream, tls, turn, watch};
 
 /// Cancelled timers are swept out when there are more than this many of them, and they are more
 /// than half of all. CPython: `_MIN_CANCELLED_TIMER_HANDLES_FRACTION`.
@@ -101,10 +102,17 @@ pub(crate) struct LoopCore {
     /// The thread that runs the loop, and its number in Python.
     thread: Cell<Option<ThreadId>>,
     thread_number: Cell<i64>,
+    pub(crate) stats: Stats,
     pub(crate) stopping: Cell<bool>,
     /// Whether a turn is under way, whatever Python's half believes.
     pub(crate) turning: Cell<bool>,
     debug: Cell<bool>,
+    /// `slow_callback_duration`, in seconds.
+    pub(crate) slow_after: Cell<f64>,
+    /// Whom to tell of slow callbacks, in debug mode or not.
+    slow_hook: Slot,
+    /// Whether callbacks are timed: in debug mode, or for the hook.
+    watched: Cell<bool>,
     /// Whether `time` was replaced, by a test or in a derived class: it is asked then.
     own_time: Cell<bool>,
     closed: Cell<bool>,
@@ -143,9 +151,13 @@ impl Class for LoopCore {
             in_callback: Cell::new(false),
             thread: Cell::new(None),
             thread_number: Cell::new(0),
+            stats: Stats::default(),
             stopping: Cell::new(false),
             turning: Cell::new(false),
             debug: Cell::new(false),
+            slow_after: Cell::new(0.1),
+            slow_hook: Slot::empty(),
+            watched: Cell::new(false),
             own_time: Cell::new(false),
             closed: Cell::new(false),
         })
@@ -194,6 +206,27 @@ impl Class for LoopCore {
                 |this| Ok(Ref::bool(this.debug.get())),
                 |this, value| {
                     this.debug.set(value.is_true()?);
+                    this.watched.set(this.debug.get() || this.slow_hook.is_set());
+                    Ok(())
+                },
+            )
+            .get_set(
+                c"slow_callback_duration",
+                |this| Ref::float(this.slow_after.get()),
+                |this, value| {
+                    this.slow_after.set(value.to_f64()?);
+                    Ok(())
+                },
+            )
+            .get_set(
+                c"_slow_hook",
+                |this| Ok(this.slow_hook.get_or_none()),
+                |this, value| {
+                    match value.is_none() {
+                        true => this.slow_hook.clear(),
+                        false => this.slow_hook.set(value.to_ref()),
+                    }
+                    this.watched.set(this.debug.get() || this.slow_hook.is_set());
                     Ok(())
                 },
             )
@@ -214,6 +247,7 @@ impl Class for LoopCore {
         stream::describe_loop(spec);
         tls::describe_loop(spec);
         pipe::describe_loop(spec);
+        stats::describe(spec);
     }
 
     fn traverse(&self, visit: &mut Visit<'_>) {
@@ -234,6 +268,7 @@ impl Class for LoopCore {
         if let Ok(inbox) = self.inbox.try_lock() {
             inbox.iter().for_each(|handle| visit.object(handle));
         }
+        visit.slot(&self.slow_hook);
         if let Ok(held) = self.held.try_borrow() {
             held.iter().for_each(|transport| visit.object(transport));
         }
@@ -241,6 +276,7 @@ impl Class for LoopCore {
     }
 
     fn clear(&self) {
+        self.slow_hook.clear();
         self.forget_all();
     }
 }
@@ -248,6 +284,11 @@ impl Class for LoopCore {
 impl LoopCore {
     pub(crate) fn is_debug(&self) -> bool {
         self.debug.get()
+    }
+
+    /// Whether callbacks are timed.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watched.get()
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -303,6 +344,16 @@ impl LoopCore {
             std::mem::take(&mut *inbox)
         };
         self.ready.borrow_mut().extend(handles);
+    }
+
+    /// How many callbacks of other threads wait.
+    pub(crate) fn inbox_len(&self) -> usize {
+        self.inbox.lock().expect("no panic under this lock").len()
+    }
+
+    /// How many timers are scheduled, and how many of them are cancelled.
+    pub(crate) fn timers_counted(&self) -> (usize, usize) {
+        (self.timers.borrow().len(), self.cancelled_timers.get())
     }
 
     pub(crate) fn inbox_is_filled(&self) -> bool {

@@ -11,6 +11,7 @@
 //! | [`stream`] | `StreamTransport` |
 //! | [`tls`] | `TlsTransport` |
 //! | [`pipe`] | `ReadPipeTransport` and `WritePipeTransport` |
+//! | [`stats`] | the counters behind `loop.stats()` |
 //! | [`names`] | every Python name used from here |
 //! | [`ffi`] | the unsafe room: references, calls, native types |
 //!
@@ -26,6 +27,7 @@ mod listener;
 mod names;
 mod pipe;
 mod schedule;
+mod stats;
 mod stream;
 mod tls;
 mod turn;

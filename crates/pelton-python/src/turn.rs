@@ -37,6 +37,7 @@ pub(crate) fn run(this: This<'_, LoopCore>) -> Result<()> {
     }
     let _queue = ShowQueue(this);
     let _turning = Raise::new(&this.payload().turning);
+    let _running = this.payload().stats.run();
     loop {
         turn(this)?;
         if this.stopping.get() {
@@ -46,6 +47,7 @@ pub(crate) fn run(this: This<'_, LoopCore>) -> Result<()> {
 }
 
 fn turn(this: This<'_, LoopCore>) -> Result<()> {
+    this.stats.turn();
     this.drain_inbox();
     let ready = this.ready.borrow().len();
     let mut events = this.events.take();
@@ -151,7 +153,7 @@ fn poll(this: This<'_, LoopCore>, events: &mut Events) -> Result<usize> {
     } else {
         let may_sleep = waker.prepare_sleep() && !this.inbox_is_filled();
         let timeout = if may_sleep { timeout } else { Some(Duration::ZERO) };
-        let answer = wait_detached(&poller, events, timeout);
+        let answer = this.stats.asleep(|| wait_detached(&poller, events, timeout));
         waker.awake();
         answer
     };
@@ -206,7 +208,7 @@ impl<'a> This<'a, LoopCore> {
         if callback.is_cancelled() {
             return Ok(());
         }
-        if self.is_debug() {
+        if self.is_watched() {
             return self.run_timed(handle);
         }
         match self.callback(|| callback.run()) {
@@ -221,19 +223,38 @@ impl<'a> This<'a, LoopCore> {
         self.callback(|| handle.call_method(&names::RUN, &[])).map(drop)
     }
 
-    /// As `run_handle`, in debug mode: a slow callback is reported by name.
+    /// As `run_handle`, in debug mode or with a hook: a slow callback is reported by name.
     #[cold]
     fn run_timed(self, handle: Obj<'a>) -> Result<()> {
         let Some(callback) = callback_of(handle) else { return Ok(()) };
+        let debug = self.is_debug();
         let begin = monotonic();
-        support::SLOW_CALLBACK.get()?.call(&[self.obj(), handle])?;
+        if debug {
+            support::SLOW_CALLBACK.get()?.call(&[self.obj(), handle])?;
+        }
         let answer = self.callback(|| callback.run());
-        let taken = Ref::float(monotonic() - begin)?;
+        let seconds = monotonic() - begin;
         let answer = answer.or_else(|raised| self.callback_failed(handle, raised));
-        if answer.is_ok() {
-            support::SLOW_CALLBACK.get()?.call(&[self.obj(), handle, taken.obj()])?;
+        if answer.is_ok() && (debug || seconds >= self.slow_after.get()) {
+            let seconds = Ref::float(seconds)?;
+            support::SLOW_CALLBACK.get()?.call(&[self.obj(), handle, seconds.obj()])?;
         }
         answer
+    }
+
+    /// As `run_timed`, of a connection's event, which has no handle that could be named.
+    pub(crate) fn report_if_slow(
+        self,
+        protocol: Obj<'_>,
+        transport: Obj<'_>,
+        seconds: f64,
+    ) -> Result<()> {
+        if seconds < self.slow_after.get() {
+            return Ok(());
+        }
+        let seconds = Ref::float(seconds)?;
+        let report = support::SLOW_PROTOCOL.get()?;
+        report.call(&[self.obj(), protocol, transport, seconds.obj()]).map(drop)
     }
 
     #[cold]
@@ -251,7 +272,7 @@ impl<'a> This<'a, LoopCore> {
     pub(crate) fn callback<T>(self, body: impl FnOnce() -> Result<T>) -> Result<T> {
         let answer = {
             let _inside = Raise::new(&self.payload().in_callback);
-            body()
+            self.stats.measured(body)
         };
         self.epoch.set(self.epoch.get() + 1);
         if !self.held.borrow().is_empty() {

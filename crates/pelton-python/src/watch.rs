@@ -40,6 +40,13 @@ impl Waiter {
     }
 }
 
+/// Who waits for a descriptor, counted.
+pub(crate) struct Waiters {
+    pub(crate) read_pipe: bool,
+    pub(crate) write_pipe: bool,
+    pub(crate) callbacks: i64,
+}
+
 /// The two directions of one descriptor.
 #[derive(Default)]
 pub(crate) struct Watch {
@@ -68,6 +75,16 @@ impl Watch {
 
     fn is_empty(&self) -> bool {
         self.reader.is_none() && self.writer.is_none()
+    }
+
+    pub(crate) fn waiters(&self) -> Waiters {
+        let is_pipe = |waiter: &Option<Waiter>| matches!(waiter, Some(Waiter::Pipe(_)));
+        let is_handle = |waiter: &Option<Waiter>| matches!(waiter, Some(Waiter::Handle(_)));
+        Waiters {
+            read_pipe: is_pipe(&self.reader),
+            write_pipe: is_pipe(&self.writer),
+            callbacks: i64::from(is_handle(&self.reader)) + i64::from(is_handle(&self.writer)),
+        }
     }
 }
 

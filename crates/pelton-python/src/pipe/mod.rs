@@ -316,16 +316,14 @@ fn in_context<T: PipeEnd, R>(
     core: This<'_, LoopCore>,
     body: impl FnOnce() -> Result<R>,
 ) -> Result<R> {
-    let begin = if core.is_debug() { Some(monotonic()) } else { None };
+    let begin = if core.is_watched() { Some(monotonic()) } else { None };
     let protocol = this.end().protocol.get_or_none();
     let answer = match this.end().context.get() {
         Some(context) => core.callback(|| Context::run(context.obj(), body)),
         None => core.callback(body),
     }?;
     if let Some(begin) = begin {
-        let taken = Ref::float(monotonic() - begin)?;
-        let report = support::SLOW_PROTOCOL.get()?;
-        report.call(&[core.obj(), protocol.obj(), this.obj(), taken.obj()])?;
+        core.report_if_slow(protocol.obj(), this.obj(), monotonic() - begin)?;
     }
     Ok(answer)
 }

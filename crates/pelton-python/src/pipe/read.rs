@@ -153,7 +153,10 @@ impl This<'_, ReadPipeTransport> {
                 _ => Pipe::read_uninit(fd, space),
             };
             match answer {
-                Ok(Read::Data(count)) => buffer.deliver(count)?,
+                Ok(Read::Data(count)) => {
+                    core.stats.received(count);
+                    buffer.deliver(count)?
+                }
                 Ok(Read::WouldBlock) => return Ok(()),
                 Ok(Read::Eof) => {
                     drop(buffer);

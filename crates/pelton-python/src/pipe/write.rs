@@ -172,11 +172,14 @@ fn write(this: This<'_, WritePipeTransport>, data: Obj<'_>) -> Result<Ref> {
 
 impl This<'_, WritePipeTransport> {
     fn send(self, core: This<'_, LoopCore>, chunk: Chunk) -> Result<()> {
-        let waiting = self.queued() > 0;
+        let (before, length) = (self.queued(), chunk.as_ref().len());
         let sent = self.stream.borrow_mut().write(self.end.borrow(), chunk);
+        if sent.is_ok() {
+            core.stats.sent(before + length - self.queued());
+        }
         match sent {
             Ok(Sent::All) => Ok(()),
-            Ok(Sent::Queued) if waiting => self.signal_growth(core),
+            Ok(Sent::Queued) if before > 0 => self.signal_growth(core),
             Ok(Sent::Queued) => self.after_growth(core),
             Err(error) => self.fatal(core, Raised::os_error(&error)),
         }
@@ -188,6 +191,7 @@ impl This<'_, WritePipeTransport> {
         let idle = self.queued() == 0;
         let answer = BufferView::read(data, |bytes| {
             let sent = if idle { Pipe::send(self.end.borrow(), bytes)? } else { 0 };
+            core.stats.sent(sent);
             Ok::<_, std::io::Error>(Box::<[u8]>::from(&bytes[sent..]))
         })?;
         match answer {
@@ -229,7 +233,9 @@ impl This<'_, WritePipeTransport> {
 
     /// The pipe takes bytes again.
     fn drain(self, core: This<'_, LoopCore>) -> Result<()> {
+        let before = self.queued();
         let flushed = self.stream.borrow_mut().flush(self.end.borrow());
+        core.stats.sent(before - self.queued());
         if let Err(error) = flushed {
             return self.fatal(core, Raised::os_error(&error));
         }

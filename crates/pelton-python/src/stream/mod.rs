@@ -259,7 +259,7 @@ impl<'a> This<'a, StreamTransport> {
         core: This<'_, LoopCore>,
         body: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        if core.is_debug() {
+        if core.is_watched() {
             return self.in_context_timed(core, body);
         }
         match self.context.get() {
@@ -281,13 +281,7 @@ impl<'a> This<'a, StreamTransport> {
             true => body(),
             false => Context::run(context.obj(), body),
         })?;
-        let taken = Ref::float(monotonic() - begin)?;
-        support::SLOW_PROTOCOL.get()?.call(&[
-            core.obj(),
-            protocol.obj(),
-            self.obj(),
-            taken.obj(),
-        ])?;
+        core.report_if_slow(protocol.obj(), self.obj(), monotonic() - begin)?;
         Ok(answer)
     }
 

@@ -58,7 +58,10 @@ impl This<'_, StreamTransport> {
             let answer = descriptor.borrow().and_then(|fd| Stream::<Chunk>::read_uninit(fd, space));
             drop(descriptor);
             match answer {
-                Ok(Read::Data(count)) => buffer.deliver(count)?,
+                Ok(Read::Data(count)) => {
+                    core.stats.received(count);
+                    buffer.deliver(count)?
+                }
                 Ok(Read::WouldBlock) => return Ok(()),
                 Ok(Read::Eof) => {
                     drop(buffer);
@@ -94,6 +97,7 @@ impl This<'_, StreamTransport> {
         };
         let fed = match answer {
             Ok(Read::Data(count)) => {
+                core.stats.received(count);
                 let protocol = self.protocol.get_or_none();
                 match This::<TlsTransport>::of(protocol.obj()) {
                     Some(tls) => tls.feed(core, buffer.filled(count), Inside::Loop),
@@ -151,6 +155,7 @@ impl This<'_, StreamTransport> {
             })??;
             drop(space);
             if let Read::Data(count) = read {
+                core.stats.received(count);
                 failed = "Fatal error: protocol.buffer_updated() call failed.";
                 let count = Ref::int(count as i64)?;
                 match self.deliver.get() {

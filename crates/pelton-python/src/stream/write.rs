@@ -201,10 +201,14 @@ impl This<'_, StreamTransport> {
         if in_callback {
             self.sent_in.set(core.epoch.get());
         }
+        let length = chunk.as_ref().len();
         let sent = {
             let descriptor = self.descriptor.borrow();
             descriptor.borrow().and_then(|fd| self.stream.borrow_mut().write(fd, chunk))
         };
+        if sent.is_ok() {
+            core.stats.sent(length - self.queued());
+        }
         match sent {
             Ok(Sent::All) => Ok(()),
             Ok(Sent::Queued) => self.after_growth(core),
@@ -226,6 +230,7 @@ impl This<'_, StreamTransport> {
                 let descriptor = self.descriptor.borrow();
                 descriptor.borrow().and_then(|fd| Stream::<Chunk>::try_send(fd, bytes))
             };
+            core.stats.sent(*answer.as_ref().unwrap_or(&0));
             match answer {
                 Ok(count) if count == bytes.len() => return Ok(()),
                 Ok(count) => sent = count,
@@ -263,6 +268,7 @@ impl This<'_, StreamTransport> {
         if sent == 0 && rest.is_empty() {
             return Ok(()); // nothing was given
         }
+        core.stats.sent(sent);
         if may_send && core.in_callback.get() {
             self.sent_in.set(core.epoch.get());
         }
@@ -302,7 +308,10 @@ impl This<'_, StreamTransport> {
     /// One gathered send; what is left waits for the poller.
     fn flush(self, core: This<'_, LoopCore>) -> Result<()> {
         self.holding.set(false);
-        match self.flush_stream() {
+        let before = self.queued();
+        let flushed = self.flush_stream();
+        core.stats.sent(before - self.queued());
+        match flushed {
             Ok(Flushed::Drained) => self.on_drained(core),
             Ok(Flushed::Partial) => self.after_growth(core),
             Err(error) => {
