@@ -8,12 +8,13 @@
 //! | [`time`] | deadlines: a heap that is told the time |
 //! | [`buf`] | bytes that wait for the kernel |
 //! | [`stream`] | one stream connection: reads, writes, flow control, its states |
+//! | [`datagram`] | one datagram endpoint: batches, the peers it knows, flow control |
 //! | [`reactor`] | which descriptors are ready; wake-up from other threads |
 //! | [`net`] | listen, accept, connect |
 //! | [`tls`] | one TLS session: its states, and records over OpenSSL's functions |
 //!
 //! State machines ([`time::Timers`], [`buf::WriteQueue`], [`stream::FlowControl`],
-//! [`stream::State`]) do no I/O and read no clock: time and bytes are arguments. A read or a
+//! [`stream::State`], [`datagram::Cache`]) do no I/O and read no clock: time and bytes are arguments. A read or a
 //! write in steady state asks the heap for nothing.
 //!
 //! # Examples
@@ -59,6 +60,7 @@
 #![deny(unsafe_code)]
 
 pub mod buf;
+pub mod datagram;
 pub mod net;
 pub mod reactor;
 pub mod stream;

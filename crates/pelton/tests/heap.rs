@@ -4,11 +4,13 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pelton::datagram::{Address, Cache, Destination, Endpoint, Flushed as Sends, ReceiveBatch};
 use pelton::reactor::{Events, Interest, Reactor};
 use pelton::stream::{Flushed, Read, Sent, Stream};
 use pelton::time::Timers;
@@ -144,5 +146,42 @@ fn timers_once_there_is_room() {
             timers.insert(now + 100, now + 100);
         }
     });
+    assert_eq!(asked, 0);
+}
+
+/// A burst of datagrams to one peer and to many, from the cache of peers to the kernel and back.
+#[test]
+fn datagrams_once_their_peers_are_known() {
+    let ours = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let sockets: Vec<_> = (0..8).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+    let message: Arc<[u8]> = [7; 1000].into();
+    let mut endpoint = Endpoint::<Arc<[u8]>>::new(ours.as_fd()).unwrap();
+    let mut peers: Vec<_> =
+        sockets.iter().map(|socket| Endpoint::<Arc<[u8]>>::new(socket.as_fd()).unwrap()).collect();
+    let mut cache = Cache::new(1024);
+    for (number, socket) in sockets.iter().enumerate() {
+        cache.insert(number, Address::from(socket.local_addr().unwrap()));
+    }
+    let mut batch = ReceiveBatch::new();
+    let mut burst = |mix: usize| {
+        for number in 0..64 {
+            let to = *cache.get(&(number % mix)).unwrap();
+            if number == 0 {
+                assert!(Endpoint::<Arc<[u8]>>::send(ours.as_fd(), &to, &message).unwrap());
+            } else {
+                endpoint.hold(Destination::To(to), message.clone());
+            }
+        }
+        assert!(matches!(endpoint.flush(ours.as_fd()), Sends::Drained));
+        let mut received = 0;
+        for (socket, peer) in sockets.iter().zip(&mut peers) {
+            while peer.receive(socket.as_fd(), &mut batch).unwrap() {
+                received += batch.iter().filter(|datagram| *datagram.data == *message).count();
+            }
+        }
+        assert_eq!(received, 64);
+    };
+    burst(8); // makes room for as many as a burst has
+    let asked = requests(|| (0..100).for_each(|number| burst([1, 2, 8][number % 3])));
     assert_eq!(asked, 0);
 }
