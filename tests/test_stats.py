@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import os
+import ssl
 import threading
 import time
 from pathlib import Path
 from subprocess import PIPE
 
 import pytest
+import trustme
 from helpers import ON_ASYNCIO, Recorder, new_loop, settle, within
 
 if ON_ASYNCIO:
@@ -151,10 +153,25 @@ async def test_look_ups_in_flight(loop, monkeypatch):
     assert loop.stats().dns_in_flight == 0
 
 
-async def test_handshakes_are_counted_by_whoever_makes_them(loop):
+async def test_tls_handshakes_are_counted_at_both_ends(loop):
+    authority = trustme.CA()
+    server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(server_side)
+    client_side = ssl.create_default_context()
+    authority.configure_trust(client_side)
+    server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0, ssl=server_side)
     before = loop.stats().tls_handshakes
-    loop._count_handshake()
-    assert loop.stats().tls_handshakes == before + 1
+    protocol = Recorder()
+    address = server.sockets[0].getsockname()
+    transport, _ = await loop.create_connection(
+        lambda: protocol, *address, ssl=client_side, server_hostname="localhost"
+    )
+    assert transport.get_extra_info("ssl_object") is not None
+    transport.close()
+    await protocol.seen("lost")
+    assert loop.stats().tls_handshakes == before + 2
+    server.close()
+    await server.wait_closed()
 
 
 def test_after_close():

@@ -12,6 +12,7 @@ from _typeshed import FileDescriptorLike, ReadableBuffer
 from typing_extensions import disjoint_base
 
 __all__ = [
+    "DatagramTransport",
     "Handle",
     "LoopCore",
     "ReadPipeTransport",
@@ -102,9 +103,6 @@ class LoopCore:
     def _stats(self) -> tuple[Any, ...]:
         """The first fields of `pelton.stats.LoopStats`, to `callback_times`."""
 
-    def _count_handshake(self) -> None:
-        """A TLS handshake has succeeded."""
-
     def _close_core(self) -> None:
         """Let go of every handle, timer, transport and descriptor."""
 
@@ -155,6 +153,17 @@ class LoopCore:
         """The same for the other direction."""
 
     def _listens(self, sock: socket.socket, /) -> bool: ...
+    def _make_datagram(
+        self,
+        sock: socket.socket,
+        protocol: asyncio.BaseProtocol,
+        address: Any,
+        waiter: asyncio.Future[None] | None,
+        extra: dict[str, Any],
+        /,
+    ) -> DatagramTransport:
+        """A transport that owns the socket; its protocol is told in the next turn."""
+
     def _make_tls(
         self,
         protocol: asyncio.BaseProtocol,
@@ -426,4 +435,86 @@ class WritePipeTransport(asyncio.WriteTransport):
     @property
     def _protocol_paused(self) -> bool: ...
     def _call_connection_lost(self, exc: BaseException | None, /) -> None: ...
+    def _start(self, waiter: asyncio.Future[None] | None, /) -> None: ...
+
+@final
+class DatagramTransport(asyncio.DatagramTransport):
+    """A datagram endpoint: UDP over IPv4 and IPv6, unix datagrams, any datagram socket.
+
+    The first datagram of a callback goes out before `sendto` returns; further ones of the same
+    callback may be held until it returns, and leave together in their order.
+
+    A protocol whose class has a method `datagrams_received(datagrams)` gets each batch as one
+    list of `(data, addr)`, in place of calls of `datagram_received`.
+    """
+
+    # Set by python/pelton/_support.py: bytes of the longest datagram that is not cut off.
+    max_size: ClassVar[int]
+
+    # receiving
+    def is_reading(self) -> bool: ...
+    def pause_reading(self) -> None:
+        """Receive nothing until `resume_reading`; what arrives waits in the socket's buffer."""
+
+    def resume_reading(self) -> None: ...
+    def set_protocol(self, protocol: asyncio.BaseProtocol, /) -> None: ...
+    def get_protocol(self) -> asyncio.BaseProtocol: ...
+
+    # sending
+    def sendto(self, data: ReadableBuffer, addr: Any = None) -> None:
+        """Send one datagram, which may be empty.
+
+        What the kernel does not take now is queued. An `OSError` of any send goes to
+        `error_received`, and the endpoint lives on. An address that is none of the socket's
+        family raises what `socket.sendto` raises (`TypeError`, `OverflowError`), one that is
+        not the remote address of the endpoint `ValueError`.
+        """
+
+    def sendto_many(self, datagrams: Iterable[tuple[ReadableBuffer, Any]], /) -> int:
+        """Send `(data, addr)` pairs in as few system calls as can be; how many were taken.
+
+        Equal-sized runs to one peer leave as one send that the kernel cuts apart, where it can.
+        Datagrams are taken, sent or queued, until the write buffer is above its high mark; the
+        rest is the caller's to send after `resume_writing`. `addr` is None for the remote
+        address of the endpoint. All pairs are checked before anything is sent: errors as of
+        `sendto`.
+        """
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that the kernel has not taken, and 8 for each datagram."""
+
+    def get_write_buffer_limits(self) -> tuple[int, int]: ...
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    # closing
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+    def is_closing(self) -> bool: ...
+    def get_extra_info(self, name: str, default: Any = None) -> Any: ...
+
+    # What asyncio's own transports have.
+    @property
+    def _address(self) -> Any: ...
+    @property
+    def _closing(self) -> bool: ...
+    @property
+    def _conn_lost(self) -> int: ...
+    @property
+    def _extra(self) -> dict[str, Any]: ...
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop | None: ...
+    @property
+    def _paused(self) -> bool: ...
+    @property
+    def _protocol(self) -> asyncio.BaseProtocol | None: ...
+    @property
+    def _protocol_paused(self) -> bool: ...
+    @property
+    def _sock(self) -> Any: ...  # a socket.socket; None once it is closed
+    @property
+    def _sock_fd(self) -> int: ...
+    def _call_connection_lost(self, exc: BaseException | None, /) -> None: ...
+    def _deliver(self) -> None: ...
+    def _force_close(self, exc: BaseException | None, /) -> None: ...
+    def _retry(self) -> None: ...
     def _start(self, waiter: asyncio.Future[None] | None, /) -> None: ...

@@ -4,6 +4,7 @@ Each function is called by name from the crate's `names` table.
 """
 
 import errno
+import os
 import socket
 import sys
 import traceback
@@ -12,7 +13,7 @@ from asyncio import base_events, constants, format_helpers, streams, trsock
 from asyncio.log import logger
 from typing import Any
 
-from ._pelton import ReadPipeTransport, StreamTransport
+from ._pelton import DatagramTransport, ReadPipeTransport, StreamTransport
 
 # -- handles ------------------------------------------------------------------------------------
 
@@ -203,6 +204,52 @@ WRITE_TAKES = (
 StreamTransport._sendfile_compatible = constants._SendfileMode.TRY_NATIVE
 StreamTransport._start_tls_compatible = True
 StreamTransport.max_size = ReadPipeTransport.max_size = 256 * 1024
+
+
+# -- datagrams ----------------------------------------------------------------------------------
+
+DatagramTransport.max_size = 256 * 1024
+
+
+def socket_info(sock: socket.socket, extra: dict[str, Any] | None) -> dict[str, Any]:
+    """What `get_extra_info` knows: as asyncio's, the addresses at the time of the connection."""
+    info = dict(extra or {}, socket=trsock.TransportSocket(sock))
+    try:
+        info["sockname"] = sock.getsockname()
+    except OSError:
+        info["sockname"] = None
+    if "peername" not in info:
+        try:
+            info["peername"] = sock.getpeername()
+        except OSError:
+            info["peername"] = None
+    return info
+
+
+def receive(sock: socket.socket) -> tuple[bytes, Any, bool] | None:
+    """A datagram of any family: its data, its sender, and whether it was cut off."""
+    try:
+        data, _, flags, sender = sock.recvmsg(DatagramTransport.max_size)
+    except (BlockingIOError, InterruptedError):
+        return None
+    return data, sender, bool(flags & socket.MSG_TRUNC)
+
+
+def too_long() -> OSError:
+    """What `error_received` gets for a datagram that was cut off."""
+    return OSError(errno.EMSGSIZE, f"{os.strerror(errno.EMSGSIZE)}: a datagram was cut off")
+
+
+def datagram_failed(loop: Any, transport: Any, exc: BaseException, method: str) -> None:
+    """A method of the protocol raised. asyncio calls it from a handle that names a callback."""
+    loop.call_exception_handler(
+        {
+            "message": f"Exception in callback {transport.get_protocol()!r}.{method}",
+            "exception": exc,
+            "transport": transport,
+            "protocol": transport.get_protocol(),
+        }
+    )
 
 
 # -- listening sockets --------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The event loop: native per callback, the running Python's own code per connection and loop.
 
-`LoopCore` (Rust) has scheduling, timers, the poll, descriptors, listening sockets and stream
-transports. Everything else is inherited from `asyncio.SelectorEventLoop`, so it follows the
+`LoopCore` (Rust) has scheduling, timers, the poll, descriptors, listening sockets, stream and
+datagram transports. Everything else is inherited from `asyncio.SelectorEventLoop`, so it follows the
 running version of Python exactly; see docs/decisions/0001.
 """
 
@@ -16,8 +16,9 @@ from asyncio import constants
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import _support  # noqa: F401  (the native half calls it; it completes StreamTransport)
+from . import _support
 from ._pelton import (
+    DatagramTransport,
     LoopCore,
     ReadPipeTransport,
     SSLTransport,
@@ -91,7 +92,7 @@ if TYPE_CHECKING:
 else:
     _SelectorEventLoop = asyncio.SelectorEventLoop
 
-__all__ = ("Loop", "SSLTransport", "StreamTransport")
+__all__ = ("DatagramTransport", "Loop", "SSLTransport", "StreamTransport")
 
 
 def _with_session(method: Callable[..., Any]) -> inspect.Signature:
@@ -406,6 +407,20 @@ class Loop(LoopCore, _SelectorEventLoop):
             await transport.abandon()
             raise
         return transport
+
+    # -- datagrams ------------------------------------------------------------------------------
+
+    def _make_datagram_transport(
+        self,
+        sock: socket.socket,
+        protocol: asyncio.BaseProtocol,
+        address: Any = None,
+        waiter: asyncio.Future[None] | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> DatagramTransport:
+        self._ensure_fd_no_transport(sock)
+        info = _support.socket_info(sock, extra)
+        return self._make_datagram(sock, protocol, address, waiter, info)
 
     # -- sendfile -------------------------------------------------------------------------------
 

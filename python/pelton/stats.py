@@ -43,6 +43,8 @@ class LoopStats:
     timers: int
     #: Stream transports that are open, TLS or not.
     streams: int
+    #: Datagram endpoints.
+    datagrams: int
     #: Listening sockets.
     listeners: int
     read_pipes: int

@@ -1,7 +1,7 @@
 //! `LoopCore`: the native base of `pelton.Loop`; what it holds.
 //!
 //! The rest of it is split by topic: scheduling in `schedule`, one turn of the loop in `turn`, descriptors in `watch`,
-//! listening sockets in `listener`, connections in `stream`.
+//! listening sockets in `listener`, connections in `stream`, datagram endpoints in `datagram`.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::{HashMap, VecDeque};
@@ -13,6 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ThreadId};
 
+use pelton::datagram::ReceiveBatch;
 use pelton::reactor::{Events, Poller, Reactor, Token, Waker};
 use pelton::time::Timers;
 
@@ -23,7 +24,7 @@ use crate::listener::Listener;
 use crate::names;
 use crate::stats::Stats;
 use crate::watch::Watch;
-use crate::{listener, pipe, schedule, stats, stream, tls, turn, watch};
+use crate::{datagram, listener, pipe, schedule, stats, stream, tls, turn, watch};
 
 /// Cancelled timers are swept out when there are more than this many of them, and they are more
 /// than half of all. CPython: `_MIN_CANCELLED_TIMER_HANDLES_FRACTION`.
@@ -33,6 +34,8 @@ const CANCELLED_TIMERS_KEPT: usize = 100;
 pub(crate) enum Source {
     /// A `StreamTransport`.
     Stream(Ref),
+    /// A `DatagramTransport`.
+    Datagram(Ref),
     Listener(Rc<Listener>),
     /// The callbacks of `add_reader()` and `add_writer()`.
     Watch(Watch),
@@ -41,7 +44,7 @@ pub(crate) enum Source {
 impl Source {
     fn traverse(&self, visit: &mut Visit<'_>) {
         match self {
-            Self::Stream(transport) => visit.object(transport),
+            Self::Stream(transport) | Self::Datagram(transport) => visit.object(transport),
             Self::Listener(listener) => listener.traverse(visit),
             Self::Watch(watch) => watch.traverse(visit),
         }
@@ -92,6 +95,8 @@ pub(crate) struct LoopCore {
     pub(crate) sealed_by: Slot,
     /// Small writes that are to share a record.
     pub(crate) joined: RefCell<Vec<u8>>,
+    /// What datagrams are received into, made when the first endpoint receives.
+    pub(crate) receive_batch: RefCell<Option<ReceiveBatch>>,
     /// Transports that hold back writes until the running callback returns.
     pub(crate) held: RefCell<Vec<Ref>>,
     /// `{"loop": self}`, the arguments of every future, made when the first is.
@@ -145,6 +150,7 @@ impl Class for LoopCore {
             sealed: RefCell::default(),
             sealed_by: Slot::empty(),
             joined: RefCell::default(),
+            receive_batch: RefCell::default(),
             held: RefCell::default(),
             future_arguments: Slot::empty(),
             epoch: Cell::new(1),
@@ -248,6 +254,7 @@ impl Class for LoopCore {
         tls::describe_loop(spec);
         pipe::describe_loop(spec);
         stats::describe(spec);
+        datagram::describe_loop(spec);
     }
 
     fn traverse(&self, visit: &mut Visit<'_>) {

@@ -12,6 +12,8 @@
 //! | [`tls`] | `TlsTransport` |
 //! | [`pipe`] | `ReadPipeTransport` and `WritePipeTransport` |
 //! | [`stats`] | the counters behind `loop.stats()` |
+//! | [`datagram`] | `DatagramTransport` |
+//! | [`flow`] | the limits of a write buffer, as Python gives them |
 //! | [`names`] | every Python name used from here |
 //! | [`ffi`] | the unsafe room: references, calls, native types |
 //!
@@ -21,7 +23,9 @@
 #![deny(unsafe_code)]
 
 mod core;
+mod datagram;
 mod ffi;
+mod flow;
 mod handle;
 mod listener;
 mod names;

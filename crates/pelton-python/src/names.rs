@@ -11,6 +11,7 @@ macro_rules! names {
 
 names! {
     ABORT = c"abort";
+    ADDR = c"addr";
     BUFFER_UPDATED = c"buffer_updated";
     CALLBACK = c"callback";
     CALL_CONNECTION_LOST = c"_call_connection_lost";
@@ -28,13 +29,18 @@ names! {
     CONNECTION_MADE = c"connection_made";
     CONTEXT = c"context";
     CREATE_FUTURE = c"create_future";
+    DATA = c"data";
+    DATAGRAMS_RECEIVED = c"datagrams_received";
+    DATAGRAM_RECEIVED = c"datagram_received";
     DATA_RECEIVED = c"data_received";
     DEFAULT = c"default";
     DELAY = c"delay";
+    DELIVER = c"_deliver";
     DETACH = c"detach";
     DONE = c"done";
     DO_HANDSHAKE = c"do_handshake";
     EOF_RECEIVED = c"eof_received";
+    ERROR_RECEIVED = c"error_received";
     EXCEPTION = c"exception";
     FEED_DATA = c"feed_data";
     FILENO = c"fileno";
@@ -59,7 +65,9 @@ names! {
     RESUME = c"_resume";
     RESUME_READING = c"resume_reading";
     RESUME_WRITING = c"resume_writing";
+    RETRY = c"_retry";
     RUN = c"_run";
+    SENDTO = c"sendto";
     SET_EXCEPTION = c"set_exception";
     SET_RESULT = c"set_result";
     SHUTDOWN = c"shutdown";
@@ -95,14 +103,17 @@ pub(crate) mod support {
         ATTACH = c"attach";
         CALLBACK_FAILED = c"callback_failed";
         CONNECTION_MADE_FAILED = c"connection_made_failed";
+        DATAGRAM_FAILED = c"datagram_failed";
         FORMAT_STACK = c"stack";
         OPEN_SOCKET = c"open_socket";
         PIPE_CALLBACK_FAILED = c"pipe_callback_failed";
         READ_PIPE_FAILED = c"read_pipe_failed";
+        RECEIVE = c"receive";
         SERVER_DETACH = c"detach";
         SLOW_CALLBACK = c"slow_callback";
         SLOW_PROTOCOL = c"slow_protocol";
         STREAM_READER = c"stream_reader";
+        TOO_LONG = c"too_long";
         TRANSPORT_FAILED = c"transport_failed";
         TRANSPORT_SOCKET = c"transport_socket";
         UNCLOSED = c"unclosed";

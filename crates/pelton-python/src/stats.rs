@@ -75,6 +75,11 @@ impl Stats {
         self.sent.set(self.sent.get() + bytes as u64);
     }
 
+    /// A TLS handshake has succeeded.
+    pub(crate) fn handshake(&self) {
+        self.handshakes.set(self.handshakes.get() + 1);
+    }
+
     /// Runs one callback; its time is taken if that was asked for.
     #[inline(always)]
     pub(crate) fn measured<T>(&self, callback: impl FnOnce() -> T) -> T {
@@ -99,6 +104,7 @@ impl Stats {
 #[derive(Default)]
 struct Open {
     streams: i64,
+    datagrams: i64,
     listeners: i64,
     read_pipes: i64,
     write_pipes: i64,
@@ -109,6 +115,7 @@ impl Open {
     fn count(&mut self, source: &Source) {
         match source {
             Source::Stream(_) => self.streams += 1,
+            Source::Datagram(_) => self.datagrams += 1,
             Source::Listener(_) => self.listeners += 1,
             Source::Watch(watch) => {
                 let waiters = watch.waiters();
@@ -121,15 +128,10 @@ impl Open {
 }
 
 pub(crate) fn describe(spec: &mut Spec<LoopCore>) {
-    spec.none(c"_stats", stats)
-        .none(c"_count_handshake", |this| {
-            this.stats.handshakes.set(this.stats.handshakes.get() + 1);
-            Ok(Ref::none())
-        })
-        .one(c"measure_callbacks", |this, enabled| {
-            this.stats.measuring.set(enabled.is_true()?);
-            Ok(Ref::none())
-        });
+    spec.none(c"_stats", stats).one(c"measure_callbacks", |this, enabled| {
+        this.stats.measuring.set(enabled.is_true()?);
+        Ok(Ref::none())
+    });
 }
 
 /// A tuple in the order of `python/pelton/stats.py`.
@@ -151,6 +153,7 @@ fn stats(this: This<'_, LoopCore>) -> Result<Ref> {
         this.ready.borrow().len() as i64 + this.inbox_len() as i64,
         scheduled.saturating_sub(cancelled) as i64,
         open.streams,
+        open.datagrams,
         open.listeners,
         open.read_pipes,
         open.write_pipes,

@@ -20,6 +20,7 @@ use std::time::Duration;
 use pelton::reactor::{Event, Events};
 
 use crate::core::{LoopCore, Source};
+use crate::datagram::DatagramTransport;
 use crate::ffi::{Obj, Raised, Ref, Result, This, finally, monotonic, wait_detached};
 use crate::handle::callback_of;
 use crate::names::{self, support};
@@ -180,6 +181,7 @@ fn timeout(this: This<'_, LoopCore>) -> Result<Option<Duration>> {
 fn dispatch(this: This<'_, LoopCore>, event: Event) -> Result<()> {
     enum Target {
         Stream(Ref),
+        Datagram(Ref),
         Listener(std::rc::Rc<listener::Listener>),
         Watch,
     }
@@ -187,11 +189,16 @@ fn dispatch(this: This<'_, LoopCore>, event: Event) -> Result<()> {
     let target = match this.kernel()?.reactor.get(event.token) {
         None => return Ok(()),
         Some(Source::Stream(transport)) => Target::Stream(transport.clone()),
+        Some(Source::Datagram(transport)) => Target::Datagram(transport.clone()),
         Some(Source::Listener(listener)) => Target::Listener(listener.clone()),
         Some(Source::Watch(_)) => Target::Watch,
     };
     match target {
         Target::Stream(transport) => match This::<StreamTransport>::of(transport.obj()) {
+            Some(transport) => transport.on_ready(this, event.readiness),
+            None => Ok(()),
+        },
+        Target::Datagram(transport) => match This::<DatagramTransport>::of(transport.obj()) {
             Some(transport) => transport.on_ready(this, event.readiness),
             None => Ok(()),
         },
@@ -291,8 +298,11 @@ impl<'a> This<'a, LoopCore> {
                 if let Some(stream) = This::<StreamTransport>::of(transport.obj()) {
                     return stream.flush_held(self);
                 }
-                match This::<TlsTransport>::of(transport.obj()) {
-                    Some(tls) => tls.flush_held(self),
+                if let Some(tls) = This::<TlsTransport>::of(transport.obj()) {
+                    return tls.flush_held(self);
+                }
+                match This::<DatagramTransport>::of(transport.obj()) {
+                    Some(datagram) => datagram.flush_held(self),
                     None => Ok(()),
                 }
             })

@@ -330,7 +330,7 @@ pub(crate) fn on_ready(this: This<'_, LoopCore>, event: Event) -> Result<()> {
     Ok(())
 }
 
-/// The open stream transport that owns a descriptor, or None.
+/// The open transport that owns a descriptor, or None.
 fn stream_of(this: This<'_, LoopCore>, file: Obj<'_>) -> Result<Ref> {
     let fd = descriptor(file)?;
     let Some(token) = this.token_of(fd) else { return Ok(Ref::none()) };
@@ -339,7 +339,7 @@ fn stream_of(this: This<'_, LoopCore>, file: Obj<'_>) -> Result<Ref> {
 
 fn stream_at(this: This<'_, LoopCore>, token: Token) -> Result<Option<Ref>> {
     Ok(match this.kernel()?.reactor.get(token) {
-        Some(Source::Stream(transport)) => Some(transport.clone()),
+        Some(Source::Stream(transport) | Source::Datagram(transport)) => Some(transport.clone()),
         _ => None,
     })
 }

@@ -22,6 +22,10 @@ impl BytesRef {
     pub(crate) fn new(object: Obj<'_>) -> Option<Self> {
         object.is_exact_bytes().then(|| Self(object.to_ref()))
     }
+
+    pub(crate) fn obj(&self) -> Obj<'_> {
+        self.0.obj()
+    }
 }
 
 impl AsRef<[u8]> for BytesRef {

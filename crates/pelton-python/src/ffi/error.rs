@@ -133,6 +133,14 @@ impl Raised {
         self.matches(unsafe { ffi::PyExc_OSError })
     }
 
+    /// Whether a call on a non-blocking socket is to be made again later.
+    pub(crate) fn is_would_block(&self) -> bool {
+        // SAFETY: reads the addresses of statics of the interpreter.
+        let (blocking, interrupted) =
+            unsafe { (ffi::PyExc_BlockingIOError, ffi::PyExc_InterruptedError) };
+        self.matches(blocking) || self.matches(interrupted)
+    }
+
     /// `SystemExit` and `KeyboardInterrupt`, which asyncio lets through everywhere.
     pub(crate) fn ends_the_loop(&self) -> bool {
         // SAFETY: reads the addresses of statics of the interpreter.

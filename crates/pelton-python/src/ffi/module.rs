@@ -6,6 +6,7 @@ use super::class::Class;
 use super::error::Result;
 use super::object::Imported;
 use crate::core::LoopCore;
+use crate::datagram::DatagramTransport;
 use crate::handle::{Handle, TimerHandle};
 use crate::pipe::{ReadPipeTransport, WritePipeTransport};
 use crate::stream::StreamTransport;
@@ -17,6 +18,7 @@ static TIMER_HANDLE: Imported = Imported::new(c"asyncio", c"TimerHandle");
 // What asyncio's own stream transports derive from; its sendfile fallback insists on it.
 static TRANSPORT: Imported = Imported::new(c"asyncio.transports", c"_FlowControlMixin");
 static READ_TRANSPORT: Imported = Imported::new(c"asyncio", c"ReadTransport");
+static DATAGRAM_TRANSPORT: Imported = Imported::new(c"asyncio", c"DatagramTransport");
 
 /// Makes each type on its base and adds it under its own name.
 pub(crate) fn add_types(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -25,6 +27,7 @@ pub(crate) fn add_types(module: &Bound<'_, PyModule>) -> PyResult<()> {
     add::<TimerHandle>(module, &TIMER_HANDLE)?;
     add::<StreamTransport>(module, &TRANSPORT)?;
     add::<TlsTransport>(module, &TRANSPORT)?;
+    add::<DatagramTransport>(module, &DATAGRAM_TRANSPORT)?;
     add::<ReadPipeTransport>(module, &READ_TRANSPORT)?;
     add::<WritePipeTransport>(module, &TRANSPORT)
 }

@@ -95,6 +95,12 @@ impl Ref {
         Ok(tuple)
     }
 
+    /// An empty list.
+    pub(crate) fn list() -> Result<Self> {
+        // SAFETY: returns a new reference or null with an error.
+        unsafe { Self::from_new(ffi::PyList_New(0)) }
+    }
+
     pub(crate) fn dict() -> Result<Self> {
         // SAFETY: returns a new reference or null with an error.
         unsafe { Self::from_new(ffi::PyDict_New()) }
@@ -136,6 +142,17 @@ impl<'a> Obj<'a> {
         // SAFETY: the object is alive, so another reference may be taken.
         unsafe { ffi::Py_INCREF(self.0.as_ptr()) };
         Ref(self.0)
+    }
+
+    /// What `id(self)` is: the object's own as long as someone holds it.
+    pub(crate) fn id(self) -> usize {
+        self.0.as_ptr() as usize
+    }
+
+    /// `type(self)`
+    pub(crate) fn class(self) -> Self {
+        // SAFETY: a live object has a type, which it keeps alive.
+        unsafe { Self::from_ptr(ffi::Py_TYPE(self.0.as_ptr()).cast()) }
     }
 
     pub(crate) fn is_none(self) -> bool {
@@ -217,6 +234,15 @@ impl<'a> Obj<'a> {
         }
     }
 
+    /// Appends to a list.
+    pub(crate) fn append(self, item: Obj<'_>) -> Result<()> {
+        // SAFETY: both objects are alive; the call checks that this is a list.
+        match unsafe { ffi::PyList_Append(self.as_ptr(), item.as_ptr()) } {
+            0 => Ok(()),
+            _ => Err(Raised),
+        }
+    }
+
     pub(crate) fn set_item(self, key: Obj<'_>, value: Obj<'_>) -> Result<()> {
         // SAFETY: all three objects are alive; references are not stolen.
         match unsafe { ffi::PyDict_SetItem(self.as_ptr(), key.as_ptr(), value.as_ptr()) } {
@@ -267,6 +293,45 @@ impl<'a> Obj<'a> {
     pub(crate) fn repr(self) -> Result<Ref> {
         // SAFETY: the object is alive; returns a new reference or null with an error.
         unsafe { Ref::from_new(ffi::PyObject_Repr(self.0.as_ptr())) }
+    }
+
+    pub(crate) fn is_exact_tuple(self) -> bool {
+        // SAFETY: the object is alive.
+        unsafe { ffi::PyTuple_CheckExact(self.0.as_ptr()) != 0 }
+    }
+
+    pub(crate) fn is_exact_int(self) -> bool {
+        // SAFETY: the object is alive.
+        unsafe { ffi::PyLong_CheckExact(self.0.as_ptr()) != 0 }
+    }
+
+    /// The text of an exact string of ASCII, lent by the string; `None` for anything else.
+    pub(crate) fn ascii(self) -> Option<&'a str> {
+        let mut length = 0;
+        // SAFETY: the object is alive; the call is made for strings only, and those of ASCII hold
+        // the text themselves.
+        let text = unsafe {
+            if ffi::PyUnicode_CheckExact(self.0.as_ptr()) == 0 {
+                return None;
+            }
+            ffi::PyUnicode_AsUTF8AndSize(self.0.as_ptr(), &raw mut length)
+        };
+        if text.is_null() {
+            Raised.discard(); // it has lone surrogates
+            return None;
+        }
+        // SAFETY: CPython's UTF-8 form of the string, of this length, as long as the string lives.
+        let bytes = unsafe { std::slice::from_raw_parts(text.cast(), length as usize) };
+        std::str::from_utf8(bytes).ok().filter(|text| text.is_ascii())
+    }
+
+    /// `self == other`
+    pub(crate) fn equals(self, other: Obj<'_>) -> Result<bool> {
+        // SAFETY: both objects are alive.
+        match unsafe { ffi::PyObject_RichCompareBool(self.as_ptr(), other.as_ptr(), ffi::Py_EQ) } {
+            -1 => Err(Raised),
+            answer => Ok(answer == 1),
+        }
     }
 
     pub(crate) fn is_int(self) -> bool {

@@ -12,8 +12,9 @@ use super::{End, Given, PipeEnd};
 use crate::core::LoopCore;
 use crate::ffi::{BufferView, BytesRef, Class, Keywords, Obj, Raised, Ref, Result, Spec, This};
 use crate::ffi::{TypeCell, Visit};
+use crate::flow::{Limits, WRITE_HIGH};
 use crate::names::{self, support};
-use crate::stream::{Chunk, WRITE_HIGH, limits_to_tuple, parse_limits};
+use crate::stream::Chunk;
 use crate::watch::Side;
 
 const REFUSED: &str = "Pipe transport is only for pipes, sockets and character devices";
@@ -57,14 +58,12 @@ impl Class for WritePipeTransport {
             })
             .none(c"get_write_buffer_size", |this| Ref::int(this.queued() as i64))
             .none(c"get_write_buffer_limits", |this| {
-                let (low, high) = this.stream.borrow().flow().limits();
-                limits_to_tuple(low, high)
+                Limits::of(this.stream.borrow().flow()).to_tuple()
             })
             .any(c"set_write_buffer_limits", |this, args, keywords| {
                 let method = "set_write_buffer_limits";
-                let (low, high) = parse_limits(method, args, keywords, WRITE_HIGH)?;
-                let set = this.stream.borrow_mut().flow_mut().set_limits(Some(high), Some(low));
-                debug_assert!(set.is_ok(), "the limits were compared");
+                let limits = Limits::read(method, args, keywords, WRITE_HIGH)?;
+                limits.set(this.stream.borrow_mut().flow_mut());
                 super::with_loop(this, |core| this.after_growth(core))?;
                 Ok(Ref::none())
             })

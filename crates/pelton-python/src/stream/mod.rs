@@ -35,7 +35,6 @@ use crate::tls::TlsTransport;
 
 pub(crate) use info::address as socket_address;
 pub(crate) use open::{Accepted, describe_loop};
-pub(crate) use write::{WRITE_HIGH, limits_to_tuple, parse_limits};
 
 /// What waits in the write queue: `bytes` by reference, anything mutable as a copy.
 pub(crate) enum Chunk {
@@ -67,7 +66,7 @@ pub(crate) enum Descriptor {
 }
 
 impl Descriptor {
-    fn number(&self) -> RawFd {
+    pub(crate) fn number(&self) -> RawFd {
         match self {
             Self::Own(fd) => fd.as_raw_fd(),
             Self::Socket { number, .. } => number.number(),
@@ -75,12 +74,12 @@ impl Descriptor {
         }
     }
 
-    fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         !matches!(self, Self::Closed { .. })
     }
 
     /// `EBADF` once it is closed, by the transport or behind its back.
-    fn borrow(&self) -> io::Result<BorrowedFd<'_>> {
+    pub(crate) fn borrow(&self) -> io::Result<BorrowedFd<'_>> {
         let fd = match self {
             Self::Own(fd) => Some(fd.as_fd()),
             Self::Socket { socket, number } => number.borrow(socket.obj()),

@@ -9,14 +9,12 @@ use pelton::stream::{Flushed, Sent, Stream, WriteShutdown};
 use super::{Chunk, StreamTransport};
 use crate::core::LoopCore;
 use crate::ffi::{BufferView, BytesRef, Keywords, Obj, Raised, Ref, Result, Spec, This};
+use crate::flow::{Limits, WRITE_HIGH};
 use crate::names::{self, support};
 use crate::tls::TlsTransport;
 
 /// Writes held back for the end of the callback leave early when they are more than this.
 const HOLD_AT_MOST: usize = 64 * 1024;
-
-/// The default high mark. CPython: `transports._FlowControlMixin`.
-pub(crate) const WRITE_HIGH: usize = 64 * 1024;
 
 /// A warning is logged from this many writes after the loss on.
 /// CPython: `LOG_THRESHOLD_FOR_CONNLOST_WRITES`.
@@ -31,10 +29,7 @@ pub(super) fn describe(spec: &mut Spec<StreamTransport>) {
             this.settle()?;
             Ref::int(this.queued() as i64)
         })
-        .none(c"get_write_buffer_limits", |this| {
-            let (low, high) = this.stream.borrow().flow().limits();
-            limits_to_tuple(low, high)
-        })
+        .none(c"get_write_buffer_limits", |this| Limits::of(this.stream.borrow().flow()).to_tuple())
         .any(c"set_write_buffer_limits", set_limits)
         .none(c"_make_empty_waiter", make_empty_waiter)
         .none(c"_reset_empty_waiter", |this| {
@@ -121,42 +116,11 @@ fn set_limits(
     args: &[Obj<'_>],
     keywords: Keywords<'_>,
 ) -> Result<Ref> {
-    let (low, high) = parse_limits("set_write_buffer_limits", args, keywords, WRITE_HIGH)?;
+    let limits = Limits::read("set_write_buffer_limits", args, keywords, WRITE_HIGH)?;
     this.settle()?;
-    let set = this.stream.borrow_mut().flow_mut().set_limits(Some(high), Some(low));
-    debug_assert!(set.is_ok(), "the limits were compared");
+    limits.set(this.stream.borrow_mut().flow_mut());
     this.with_loop(|core| this.after_growth(core))?;
     Ok(Ref::none())
-}
-
-pub(crate) fn limits_to_tuple(low: usize, high: usize) -> Result<Ref> {
-    let (low, high) = (Ref::int(low as i64)?, Ref::int(high as i64)?);
-    Ref::tuple(&[low.obj(), high.obj()])
-}
-
-/// Reads `(high=None, low=None)` as asyncio does; answers `(low, high)`.
-pub(crate) fn parse_limits(
-    method: &str,
-    args: &[Obj<'_>],
-    keywords: Keywords<'_>,
-    default_high: usize,
-) -> Result<(usize, usize)> {
-    let [high, low] = keywords.read(method, [&names::HIGH, &names::LOW])?;
-    let limit = |value: Option<Obj<'_>>| match value {
-        Some(value) if !value.is_none() => value.to_i64().map(Some),
-        _ => Ok(None),
-    };
-    let high = limit(high.or_else(|| args.first().copied()))?;
-    let low = limit(low.or_else(|| args.get(1).copied()))?;
-    // CPython fills in the defaults before it compares and shows both.
-    let high = high.unwrap_or_else(|| low.map_or(default_high as i64, |low| low.saturating_mul(4)));
-    let low = low.unwrap_or_else(|| high.div_euclid(4));
-    match (usize::try_from(low), usize::try_from(high)) {
-        (Ok(as_low), Ok(as_high)) if as_low <= as_high => Ok((as_low, as_high)),
-        _ => {
-            Err(Raised::value_error(&format!("high ({high}) must be >= low ({low}) must be >= 0")))
-        }
-    }
 }
 
 fn make_empty_waiter(this: This<'_, StreamTransport>) -> Result<Ref> {

@@ -32,6 +32,7 @@ use pelton::tls::{Framing, State};
 
 use crate::core::LoopCore;
 use crate::ffi::{Class, Context, Obj, Raised, Ref, Result, Slot, Spec, This, TypeCell, Visit};
+use crate::flow::Limits;
 use crate::names;
 use crate::stream::{Chunk, StreamTransport};
 
@@ -75,8 +76,8 @@ pub(crate) struct TlsTransport {
     /// Seconds.
     handshake_timeout: f64,
     shutdown_timeout: f64,
-    /// Low and high, as the program has set them; reading is paused below at once in any case.
-    read_limits: Cell<(usize, usize)>,
+    /// As the program has set them; reading is paused below at once in any case.
+    read_limits: Cell<Limits>,
     /// The transport below has asked for a pause in writing.
     below_full: Cell<bool>,
     /// Reading from the transport below is paused, by us.

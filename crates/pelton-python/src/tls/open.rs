@@ -11,6 +11,7 @@ use super::engine::{Engine, Step, Wrap};
 use super::{Inside, TlsTransport};
 use crate::core::LoopCore;
 use crate::ffi::{Keywords, Obj, Raised, Ref, Result, Slot, Spec, This, finally, make};
+use crate::flow::Limits;
 use crate::names::{self, support};
 
 /// Writing pauses above this many bytes. CPython: `FLOW_CONTROL_HIGH_WATER_SSL_WRITE`.
@@ -73,8 +74,7 @@ fn make_tls(this: This<'_, LoopCore>, args: &[Obj<'_>], _: Keywords<'_>) -> Resu
     };
     let (ssl_object, engine) = Engine::new(&wrap)?;
     let mut flow = FlowControl::new();
-    let set = flow.set_limits(Some(WRITE_HIGH), None);
-    debug_assert!(set.is_ok(), "a limit alone is in order");
+    Limits::below(WRITE_HIGH).set(&mut flow);
     let upgraded = upgraded.is_true()?;
     let value = TlsTransport {
         owner: Slot::new(this.obj().to_ref()),
@@ -96,7 +96,7 @@ fn make_tls(this: This<'_, LoopCore>, args: &[Obj<'_>], _: Keywords<'_>) -> Resu
         server_side: server_side.is_true()?,
         handshake_timeout: handshake.to_f64()?,
         shutdown_timeout: shutdown.to_f64()?,
-        read_limits: Cell::new((READ_HIGH / 4, READ_HIGH)),
+        read_limits: Cell::new(Limits::below(READ_HIGH)),
         below_full: Cell::new(false),
         below_paused: Cell::new(false),
         holding: Cell::new(false),
@@ -172,6 +172,7 @@ impl This<'_, TlsTransport> {
 
     fn established(self, core: This<'_, LoopCore>, inside: Inside) -> Result<()> {
         self.shown.set(true);
+        core.stats.handshake();
         self.cancel_timer()?;
         if core.is_debug() {
             support::TLS_LOG.get()?.call(&[self.obj(), Ref::str("SSL handshake done")?.obj()])?;

@@ -13,8 +13,8 @@ use super::open::READ_HIGH;
 use super::{Inside, TlsTransport};
 use crate::core::LoopCore;
 use crate::ffi::{BufferView, Obj, Raised, Ref, Result, Spec, This};
+use crate::flow::Limits;
 use crate::names::{self, support};
-use crate::stream::parse_limits;
 
 /// So many bytes are dropped after our goodbye before a peer that goes on is cut off.
 const DROP_AT_MOST: usize = 1024 * 1024;
@@ -60,14 +60,10 @@ pub(super) fn describe(spec: &mut Spec<TlsTransport>) {
         Ok(Ref::bool(!this.state().is_closing() && !this.state().is_paused()))
     })
     .none(c"get_read_buffer_size", |this| Ref::int(this.unread()? as i64))
-    .none(c"get_read_buffer_limits", |this| {
-        let (low, high) = this.read_limits.get();
-        let (low, high) = (Ref::int(low as i64)?, Ref::int(high as i64)?);
-        Ref::tuple(&[low.obj(), high.obj()])
-    })
+    .none(c"get_read_buffer_limits", |this| this.read_limits.get().to_tuple())
     .any(c"set_read_buffer_limits", |this, args, keywords| {
-        let (low, high) = parse_limits("set_read_buffer_limits", args, keywords, READ_HIGH)?;
-        this.read_limits.set((low, high));
+        let limits = Limits::read("set_read_buffer_limits", args, keywords, READ_HIGH)?;
+        this.read_limits.set(limits);
         Ok(Ref::none())
     });
 }

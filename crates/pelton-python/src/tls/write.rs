@@ -11,8 +11,9 @@ use super::TlsTransport;
 use super::open::WRITE_HIGH;
 use crate::core::LoopCore;
 use crate::ffi::{BufferView, BytesRef, Obj, Raised, Ref, Result, Spec, This};
+use crate::flow::Limits;
 use crate::names::{self, support};
-use crate::stream::{Chunk, parse_limits};
+use crate::stream::Chunk;
 
 /// The most plaintext that is sealed before the kernel is asked.
 const SEAL_AT_MOST: usize = 256 * 1024;
@@ -37,15 +38,10 @@ pub(super) fn describe(spec: &mut Spec<TlsTransport>) {
             this.with_loop(|core| this.flush_held(core))?;
             Ref::int(this.unsent() as i64)
         })
-        .none(c"get_write_buffer_limits", |this| {
-            let (low, high) = this.flow.borrow().limits();
-            let (low, high) = (Ref::int(low as i64)?, Ref::int(high as i64)?);
-            Ref::tuple(&[low.obj(), high.obj()])
-        })
+        .none(c"get_write_buffer_limits", |this| Limits::of(&this.flow.borrow()).to_tuple())
         .any(c"set_write_buffer_limits", |this, args, keywords| {
-            let (low, high) = parse_limits("set_write_buffer_limits", args, keywords, WRITE_HIGH)?;
-            let set = this.flow.borrow_mut().set_limits(Some(high), Some(low));
-            debug_assert!(set.is_ok(), "the limits were compared");
+            let limits = Limits::read("set_write_buffer_limits", args, keywords, WRITE_HIGH)?;
+            limits.set(&mut this.flow.borrow_mut());
             this.with_loop(|core| {
                 this.flush_held(core)?;
                 this.control_writer()
