@@ -260,6 +260,55 @@ class BufferedRecorder(Waitable, asyncio.BufferedProtocol):
         return bytes(self.data)
 
 
+class Datagrams(Waitable, asyncio.DatagramProtocol):
+    """A datagram protocol that keeps every datagram, error and call."""
+
+    def __init__(self):
+        super().__init__()
+        self.transport = None
+        self.datagrams = []
+        self.errors = []
+        self.exc = None
+
+    def connection_made(self, transport):
+        self.transport = transport
+        self.note("made")
+
+    def datagram_received(self, data, addr):
+        self.datagrams.append((data, addr))
+        self.note("datagram")
+
+    def error_received(self, exc):
+        self.errors.append(exc)
+        self.note("error")
+
+    def pause_writing(self):
+        self.note("pause")
+
+    def resume_writing(self):
+        self.note("resume")
+
+    def connection_lost(self, exc):
+        self.exc = exc
+        self.note("lost")
+
+    async def got(self, count):
+        await self.until(lambda: len(self.datagrams) >= count)
+        return self.datagrams
+
+
+def udp_socket(host="127.0.0.1", *, rcvbuf=None, reuse=False):
+    """A bound UDP socket; its calls fail after PATIENCE seconds."""
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+    if reuse:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if rcvbuf is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
+    sock.bind((host, 0))
+    sock.settimeout(PATIENCE)
+    return sock
+
+
 @contextlib.contextmanager
 def short_tmpdir():
     """A directory whose path is short enough for unix socket names."""

@@ -438,7 +438,7 @@ class WritePipeTransport(asyncio.WriteTransport):
     def _start(self, waiter: asyncio.Future[None] | None, /) -> None: ...
 
 @final
-class DatagramTransport(asyncio.DatagramTransport):
+class DatagramTransport(asyncio.Transport, asyncio.DatagramTransport):
     """A datagram endpoint: UDP over IPv4 and IPv6, unix datagrams, any datagram socket.
 
     The first datagram of a callback goes out before `sendto` returns; further ones of the same

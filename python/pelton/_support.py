@@ -235,6 +235,17 @@ def receive(sock: socket.socket) -> tuple[bytes, Any, bool] | None:
     return data, sender, bool(flags & socket.MSG_TRUNC)
 
 
+def check_address(sock: socket.socket, address: Any) -> None:
+    """Raise what `sendto` would raise for an address of the wrong form, without sending."""
+    with socket.socket(sock.family, sock.type, sock.proto) as scratch:
+        try:
+            scratch.connect(address)  # of a datagram socket: looks at the address, tells nobody
+        except OSError:
+            pass  # a peer that cannot be reached is told when its turn comes
+        except (TypeError, ValueError, OverflowError) as exc:
+            raise type(exc)(str(exc).replace("connect()", "sendto()")) from None
+
+
 def too_long() -> OSError:
     """What `error_received` gets for a datagram that was cut off."""
     return OSError(errno.EMSGSIZE, f"{os.strerror(errno.EMSGSIZE)}: a datagram was cut off")

@@ -1,7 +1,7 @@
 """The event loop: native per callback, the running Python's own code per connection and loop.
 
-`LoopCore` (Rust) has scheduling, timers, the poll, descriptors, listening sockets, stream and
-datagram transports. Everything else is inherited from `asyncio.SelectorEventLoop`, so it follows the
+`LoopCore` (Rust) has scheduling, timers, the poll, descriptors, listening sockets and the
+transports. Everything else is inherited from `asyncio.SelectorEventLoop`, so it follows the
 running version of Python exactly; see docs/decisions/0001.
 """
 

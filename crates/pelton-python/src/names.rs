@@ -102,6 +102,7 @@ pub(crate) mod support {
         ACCEPT_TLS = c"accept_tls";
         ATTACH = c"attach";
         CALLBACK_FAILED = c"callback_failed";
+        CHECK_ADDRESS = c"check_address";
         CONNECTION_MADE_FAILED = c"connection_made_failed";
         DATAGRAM_FAILED = c"datagram_failed";
         FORMAT_STACK = c"stack";

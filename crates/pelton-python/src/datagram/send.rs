@@ -107,6 +107,7 @@ fn sendto_many(this: This<'_, DatagramTransport>, datagrams: Obj<'_>) -> Result<
                 (Destination::To(to), Packet { data: chunk(data.obj())?, foreign: None })
             }
             Target::Foreign(to) => {
+                support::CHECK_ADDRESS.get()?.call(&[this.socket().obj(), to])?;
                 let foreign = Some(to.to_ref());
                 (Destination::Foreign, Packet { data: chunk(data.obj())?, foreign })
             }

@@ -85,8 +85,10 @@ impl TypeCell {
         }
     }
 
-    /// Makes the type `T` on `base` and answers it.
-    pub(crate) fn init<T: Class>(&'static self, base: Obj<'_>) -> Result<Ref> {
+    /// Makes the type `T` on `bases` and answers it. The first of them has all the fields there
+    /// are; what stands behind it adds no more than its name.
+    pub(crate) fn init<T: Class>(&'static self, bases: &[Obj<'_>]) -> Result<Ref> {
+        let base = *bases.first().expect("every class has a base");
         let base_type = base.as_ptr().cast::<ffi::PyTypeObject>();
         // SAFETY: callers pass classes; a class's basicsize is never negative.
         let base_size = unsafe { (*base_type).tp_basicsize } as usize;
@@ -129,10 +131,11 @@ impl TypeCell {
             flags: flags as u32,
             slots: slots.as_mut_ptr(),
         };
+        let bases = Ref::tuple(bases)?;
         // SAFETY: the spec's tables outlive the call, or the type where CPython keeps pointers
         // into them (methods and attributes are leaked by `Spec::into_slots`).
         let object = unsafe {
-            Ref::from_new(ffi::PyType_FromSpecWithBases(&raw mut type_spec, base.as_ptr()))?
+            Ref::from_new(ffi::PyType_FromSpecWithBases(&raw mut type_spec, bases.as_ptr()))?
         };
         self.object.set(object.as_ptr().cast());
         // The type is kept for the life of the process: objects are made from this cell.
