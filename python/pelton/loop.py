@@ -39,6 +39,7 @@ except ImportError:  # a Python without OpenSSL
 _P = TypeVar("_P", bound=asyncio.BaseProtocol)
 
 if TYPE_CHECKING:
+    from ssl import SSLContext, SSLSession
 
     class _SelectorEventLoop(asyncio.SelectorEventLoop):
         """asyncio's class with the private names used here, which typeshed leaves out."""
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
             host: str | None = None,
             port: int | str | None = None,
             *,
-            ssl: bool | ssl.SSLContext | None = None,
+            ssl: bool | SSLContext | None = None,
             family: int = 0,
             proto: int = 0,
             flags: int = 0,
@@ -75,19 +76,19 @@ if TYPE_CHECKING:
             happy_eyeballs_delay: float | None = None,
             interleave: int | None = None,
             all_errors: bool = False,
-            session: ssl.SSLSession | None = None,
+            session: SSLSession | None = None,
         ) -> tuple[asyncio.Transport, _P]: ...
         async def create_unix_connection(
             self,
             protocol_factory: Callable[[], _P],
             path: str | bytes | None = None,
             *,
-            ssl: bool | ssl.SSLContext | None = None,
+            ssl: bool | SSLContext | None = None,
             sock: socket.socket | None = None,
             server_hostname: str | None = None,
             ssl_handshake_timeout: float | None = None,
             ssl_shutdown_timeout: float | None = None,
-            session: ssl.SSLSession | None = None,
+            session: SSLSession | None = None,
         ) -> tuple[asyncio.Transport, _P]: ...
 else:
     _SelectorEventLoop = asyncio.SelectorEventLoop
@@ -103,7 +104,7 @@ def _with_session(method: Callable[..., Any]) -> inspect.Signature:
 
 
 @contextlib.contextmanager
-def _offering(session: "ssl.SSLSession | None", sslcontext: Any) -> Iterator[None]:
+def _offering(session: "SSLSession | None", sslcontext: Any) -> Iterator[None]:
     """Inside, the next client connection of this task offers `session`."""
     if session is None:
         yield
@@ -301,13 +302,13 @@ class Loop(LoopCore, _SelectorEventLoop):
         self,
         transport: Any,
         protocol: asyncio.BaseProtocol,
-        sslcontext: "ssl.SSLContext",
+        sslcontext: "SSLContext",
         *,
         server_side: bool = False,
         server_hostname: str | None = None,
         ssl_handshake_timeout: float | None = None,
         ssl_shutdown_timeout: float | None = None,
-        session: "ssl.SSLSession | None" = None,
+        session: "SSLSession | None" = None,
     ) -> SSLTransport | None:
         """Upgrade a transport to TLS, in any state; answers the transport to use from now on.
 
