@@ -186,6 +186,7 @@ bench: $(STAMPS)/pelton $(STAMPS)/group-bench $(LOAD) $(SPY) ## the benchmarks o
 	$(PY) benches/handshakes.py
 	$(PY) benches/heap.py
 	$(PY) benches/postgres.py
+	$(PY) benches/datagram.py
 
 MINUTES ?= 2
 endurance: $(STAMPS)/pelton $(STAMPS)/group-bench ## MINUTES=2 of mixed load with faults: HTTP(S), websockets, PostgreSQL, children

@@ -54,13 +54,14 @@ def echo(results: dict[str, Any]) -> str:
 
 def by_loop(figures: dict[str, dict[str, float]], form: str, least: float = 0.0) -> str:
     """One row for each operation, one column for each loop."""
+    columns = list(figures.values())
     names = [
         name
-        for name in dict.fromkeys(name for column in figures.values() for name in column)
-        if any(column.get(name, 0.0) > least for column in figures.values())
+        for name in dict.fromkeys(name for column in columns for name in column)
+        if any(column.get(name, 0.0) > least for column in columns)
     ]
     rows = (
-        [name, *(format(column.get(name, 0.0), form) for column in figures.values())]
+        [name, *(format(column[name], form) if name in column else "-" for column in columns)]
         for name in names
     )
     return table(["", *figures], rows)
@@ -124,6 +125,7 @@ TABLES = {
     "handshakes": ("handshakes", handshakes),
     "heap": ("heap", heap),
     "postgres": ("postgres", postgres),
+    "datagram": ("datagram", lambda results: by_loop(results["us"], ".2f")),
     "syscalls": ("syscalls", lambda results: by_loop(results["calls"], ".2f", least=0.1)),
 }
 

@@ -106,9 +106,7 @@ async def test_an_http3_request_and_its_response(loop, tmp_path):
     server = await serve("127.0.0.1", 0, configuration=serving, create_protocol=Http3Server)
     port = server._transport.get_extra_info("sockname")[1]
     try:
-        async with connect(
-            "127.0.0.1", port, configuration=asking, create_protocol=Http3Client
-        ) as client:
+        async with connect("127.0.0.1", port, configuration=asking, create_protocol=Http3Client) as client:
             body = b"a body of some size " * 5000
             answers = await asyncio.gather(*(client.post(b"/%d" % n, body) for n in range(3)))
         expected = [b"/%d %d " % (n, len(body)) + b"." * 100_000 for n in range(3)]
