@@ -90,10 +90,18 @@ class LoopCore:
     def _run_once(self) -> None: ...
     def _write_to_self(self) -> None: ...
     def _add_reader(
-        self, fd: FileDescriptorLike, callback: Callable[[*_Ts], Any], *args: *_Ts
+        self,
+        fd: FileDescriptorLike,
+        callback: Callable[[*_Ts], Any],
+        *args: *_Ts,
+        context: contextvars.Context | None = None,
     ) -> Handle: ...
     def _add_writer(
-        self, fd: FileDescriptorLike, callback: Callable[[*_Ts], Any], *args: *_Ts
+        self,
+        fd: FileDescriptorLike,
+        callback: Callable[[*_Ts], Any],
+        *args: *_Ts,
+        context: contextvars.Context | None = None,
     ) -> Handle: ...
     def _remove_reader(self, fd: FileDescriptorLike, /) -> bool: ...
     def _remove_writer(self, fd: FileDescriptorLike, /) -> bool: ...

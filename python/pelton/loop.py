@@ -7,6 +7,7 @@ running version of Python exactly; see docs/decisions/0001.
 
 import asyncio
 import contextlib
+import contextvars
 import inspect
 import os
 import signal
@@ -37,6 +38,7 @@ except ImportError:  # a Python without OpenSSL
     ssl = None  # type: ignore[assignment]
 
 _P = TypeVar("_P", bound=asyncio.BaseProtocol)
+_R = TypeVar("_R")
 
 if TYPE_CHECKING:
     from ssl import SSLContext, SSLSession
@@ -116,6 +118,17 @@ def _offering(session: "SSLSession | None", sslcontext: Any) -> Iterator[None]:
         yield
     finally:
         tls.offered_session.reset(offered)
+
+
+def _within(
+    context: contextvars.Context | None, call: Callable[..., _R], *args: Any, **kwargs: Any
+) -> _R:
+    """Call in a copy of `context`, which asyncio names from Python 3.15 on; else in the current.
+
+    What is made there copies the context it finds, so it makes no difference that this is a copy;
+    the original may be entered already.
+    """
+    return call(*args, **kwargs) if context is None else context.copy().run(call, *args, **kwargs)
 
 
 class _NoSelector:
@@ -244,9 +257,10 @@ class Loop(LoopCore, _SelectorEventLoop):
         *,
         extra: dict[str, Any] | None = None,
         server: Any = None,
+        context: contextvars.Context | None = None,
     ) -> StreamTransport:
         self._ensure_fd_no_transport(sock)
-        return self._make_stream(sock, protocol, waiter, extra, server)
+        return _within(context, self._make_stream, sock, protocol, waiter, extra, server)
 
     def _make_ssl_transport(
         self,
@@ -261,10 +275,13 @@ class Loop(LoopCore, _SelectorEventLoop):
         server: Any = None,
         ssl_handshake_timeout: float | None = constants.SSL_HANDSHAKE_TIMEOUT,
         ssl_shutdown_timeout: float | None = constants.SSL_SHUTDOWN_TIMEOUT,
+        context: contextvars.Context | None = None,
     ) -> Any:
         if ssl is None:
             raise RuntimeError("Python ssl module is not available")
-        transport = tls.make_transport(
+        transport = _within(
+            context,
+            tls.make_transport,
             self,
             protocol,
             sslcontext,
@@ -275,7 +292,7 @@ class Loop(LoopCore, _SelectorEventLoop):
             ssl_handshake_timeout=ssl_handshake_timeout,
             ssl_shutdown_timeout=ssl_shutdown_timeout,
         )
-        self._make_socket_transport(rawsock, transport, extra=extra, server=server)
+        self._make_socket_transport(rawsock, transport, extra=extra, server=server, context=context)
         return transport
 
     if not TYPE_CHECKING:  # its types are with the base class above
@@ -338,8 +355,11 @@ class Loop(LoopCore, _SelectorEventLoop):
         backlog: int = 100,
         ssl_handshake_timeout: float | None = constants.SSL_HANDSHAKE_TIMEOUT,
         ssl_shutdown_timeout: float | None = constants.SSL_SHUTDOWN_TIMEOUT,
+        context: contextvars.Context | None = None,
     ) -> None:
-        self._listen(
+        _within(
+            context,
+            self._listen,
             protocol_factory,
             sock,
             sslcontext,

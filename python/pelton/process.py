@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     class _BaseSubprocessTransport(asyncio.SubprocessTransport):
         """asyncio's class with the private names used here, which typeshed leaves out."""
 
+        _closed: bool
         _loop: Loop
         _proc: Popen | None
         _protocol: asyncio.SubprocessProtocol
@@ -198,17 +199,23 @@ class ProcessTransport(_BaseSubprocessTransport):
 
     def _process_exited(self, returncode: int) -> None:
         super()._process_exited(returncode)
-        # asyncio wakes these when every pipe has ended too; a grandchild may keep one open.
-        if self._pending_calls is None:
-            self._loop.call_soon(self._wake_waiters, returncode)
-        else:
-            self._wake_waiters(returncode)
+        # asyncio before 3.14 wakes these when every pipe has ended too, and a grandchild may keep
+        # one open. Newer ones have woken them here and leave none.
+        waiters = self._exit_waiters
+        if waiters:
+            self._exit_waiters = []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(returncode)
 
-    def _wake_waiters(self, returncode: int) -> None:
-        waiters, self._exit_waiters = self._exit_waiters or [], []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(returncode)
+    def close(self) -> None:
+        """Close the pipes and kill the child, if it has not ended."""
+        if not self._closed:
+            # asyncio leaves them open where the loop is closed; these need no loop.
+            for protocol in self._pipes.values():
+                if protocol is not None:
+                    protocol.pipe.close()
+        super().close()
 
     def send_signal(self, signal: int) -> None:
         """Send a signal; one to a child that has ended goes nowhere, whoever has its number now."""

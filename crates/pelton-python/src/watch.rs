@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 use pelton::reactor::{Event, Interest, Token};
 
 use crate::core::{LoopCore, Source};
-use crate::ffi::{Obj, Raised, Ref, Result, Spec, This, Visit, borrow_fd};
+use crate::ffi::{Keywords, Obj, Raised, Ref, Result, Spec, This, Visit, borrow_fd};
 use crate::handle::{Handle, callback_of, new_handle};
 use crate::names;
 use crate::pipe;
@@ -97,8 +97,8 @@ pub(crate) enum Side {
 /// Adds the methods of this file to the loop's type. The public ones, in Python, check first
 /// that no transport owns the descriptor.
 pub(crate) fn describe(spec: &mut Spec<LoopCore>) {
-    spec.any(c"_add_reader", |this, args, _| add(this, Side::Read, args))
-        .any(c"_add_writer", |this, args, _| add(this, Side::Write, args))
+    spec.any(c"_add_reader", |this, args, keywords| add(this, Side::Read, args, keywords))
+        .any(c"_add_writer", |this, args, keywords| add(this, Side::Write, args, keywords))
         .one(c"_remove_reader", |this, fd| remove(this, Side::Read, fd))
         .one(c"_remove_writer", |this, fd| remove(this, Side::Write, fd))
         .one(c"_stream_of", stream_of);
@@ -127,7 +127,13 @@ pub(crate) fn descriptor(file: Obj<'_>) -> Result<RawFd> {
         .ok_or_else(|| Raised::value_error(&format!("Invalid file descriptor: {number}")))
 }
 
-fn add(this: This<'_, LoopCore>, side: Side, args: &[Obj<'_>]) -> Result<Ref> {
+fn add(
+    this: This<'_, LoopCore>,
+    side: Side,
+    args: &[Obj<'_>],
+    keywords: Keywords<'_>,
+) -> Result<Ref> {
+    let [context] = keywords.read("_add_reader", [&names::CONTEXT])?;
     let [file, callback, args @ ..] = args else {
         return Err(Raised::type_error("missing required arguments: 'fd' and 'callback'"));
     };
@@ -140,7 +146,7 @@ fn add(this: This<'_, LoopCore>, side: Side, args: &[Obj<'_>]) -> Result<Ref> {
     {
         return Err(used(*file, &owner)?);
     }
-    let handle = new_handle(this, *callback, args, None)?;
+    let handle = new_handle(this, *callback, args, context)?;
     let entering = Waiter::Handle(handle.clone());
     let replaced = match token {
         Some(token) => set_side(this, token, side, Some(entering))?,
